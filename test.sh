@@ -27,6 +27,8 @@ cargo build --workspace --lib --bins --tests
 export REBATE_BIN="$PWD/target/debug/rebate" REBATE_BINARY="$PWD/target/debug/rebate"
 step "tests"
 REBATE_THRIFT_REQUIRED=1 scripts/run_tests.py
+step "packages, chart and monitoring"
+deploy/check.sh "$REBATE_BIN"
 # Of the whole workspace, so that nothing but the driver is built again.
 step "DPDK's software devices"
 REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk --test golden

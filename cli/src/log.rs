@@ -8,30 +8,37 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::PanicHookInfo;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::event::{PollFd, PollFlags, poll};
+use server::config::LogFormat;
 use server::counters::LOG_LOSSES;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Starts logging at `level` (`warn`, `info`, `debug` or `trace`). Libraries log only warnings, or at `level` if
-/// `libraries` is set. After this call nothing else may write to stderr. Panics are also logged.
-pub(crate) fn start(level: &str, libraries: bool) {
+/// Starts logging at `level` (`error`, `warn`, `info`, `debug` or `trace`). Libraries log only warnings, or at `level`
+/// if `libraries` is set. After this call nothing else may write to stderr. Panics are also logged.
+pub(crate) fn start(level: &str, libraries: bool, format: LogFormat) {
     let filter = EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| EnvFilter::new(directives(level, libraries)));
     let is_terminal = io::stderr().is_terminal();
     if let Some(queue) = stderr().and_then(Queue::start) {
         let _ = QUEUE.set(queue);
     }
-    tracing_subscriber::fmt()
+    let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(Enqueue)
-        .with_ansi(is_terminal)
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    match format {
+        LogFormat::Text => subscriber.with_ansi(is_terminal).init(),
+        LogFormat::Json => {
+            IS_JSON.store(true, Ordering::Relaxed);
+            let subscriber = subscriber.json().flatten_event(true);
+            subscriber.with_current_span(false).with_span_list(false).init();
+        }
+    }
     std::panic::set_hook(Box::new(log_panic));
 }
 
@@ -48,10 +55,25 @@ fn directives(level: &str, libraries: bool) -> String {
 /// The crates of this workspace that log.
 const CRATES: [&str; 3] = ["rebate", "server", "drivers"];
 
+/// Returns a line with this text that belongs to no event, in the form of the log.
+fn formed(text: &str) -> String {
+    if !IS_JSON.load(Ordering::Relaxed) {
+        return format!("{text}\n");
+    }
+    let timestamp = humantime::format_rfc3339_micros(SystemTime::now()).to_string();
+    let line = serde_json::json!({
+        "timestamp": timestamp, "level": "WARN", "target": "rebate", "message": text,
+    });
+    format!("{line}\n")
+}
+
+/// Whether every line of the log is an object of JSON.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
 /// Logs a line unchanged at any level, because operators must read it.
 pub(crate) fn line(text: &str) {
     match QUEUE.get() {
-        Some(queue) => queue.put(format!("{text}\n").as_bytes()),
+        Some(queue) => queue.put(formed(text).as_bytes()),
         // Logging has not started. Nothing is served yet, so waiting for stderr does no harm.
         None => drop(writeln!(io::stderr(), "{text}")),
     }
@@ -141,8 +163,8 @@ impl Writer {
             let Entry::Line(line) = entry else { continue };
             let lost = LOG_LOSSES.queue_full.read() + LOG_LOSSES.write_failed.read();
             if lost > self.reported {
-                let notice =
-                    format!("{} log lines were lost before this one\n", lost - self.reported);
+                let lines = lost - self.reported;
+                let notice = formed(&format!("{lines} log lines were lost before this one"));
                 if self.write(notice.as_bytes()).is_ok() {
                     self.reported = lost;
                 }

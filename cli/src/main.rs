@@ -21,6 +21,7 @@ mod rpc;
 mod serve;
 mod shell;
 mod sim;
+mod supervisor;
 mod terminal;
 mod tls;
 mod trace;

@@ -15,6 +15,7 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
+use crate::supervisor::{self, Supervisor};
 use crate::terminal::print_line;
 use crate::{devices, log, os};
 
@@ -55,9 +56,12 @@ pub(crate) fn serve(
     let mut config = loaded.config;
     let devices = devices::open(&config).map_err(ServeError::NotStarted)?;
     let devices = devices.qualified(config.runtime.compression.len());
-    let running = Server::start_on(PLATFORM, config.clone(), devices)
+    let sockets = supervisor::sockets().map_err(ServeError::NotStarted)?;
+    let running = Server::start_on(PLATFORM, sockets, config.clone(), devices)
         .map_err(|error| ServeError::NotStarted(error.to_string()))?;
     announce(&running, &config, handover);
+    let supervisor = Supervisor::default();
+    supervisor.ready(&client_addresses(&running, &config), running.health());
     // The loop below ends with a signal, or when the server can no longer do its work.
     let handle = signals.handle();
     running.on_failure(Box::new(move || handle.close()));
@@ -66,6 +70,7 @@ pub(crate) fn serve(
             tracing::info!("draining");
             break;
         }
+        supervisor.reloading();
         running.reload_access();
         running.reload_logins();
         running.reload_value_keys();
@@ -73,13 +78,15 @@ pub(crate) fn serve(
         match reload() {
             Ok(new) => {
                 new.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-                apply(&running, &mut config, new.config);
+                supervisor.reloaded(&apply(&running, &mut config, new.config));
             }
             Err(errors) => {
-                for error in errors {
+                for error in &errors {
                     tracing::error!("not reloaded: {error}");
                 }
                 running.reload_failed();
+                let first = errors.first().map(ToString::to_string).unwrap_or_default();
+                supervisor.reloaded(&format!("not reloaded: {first}"));
             }
         }
     }
@@ -88,6 +95,7 @@ pub(crate) fn serve(
         tracing::error!("{what}: draining, then this process ends");
     }
     let limit = Duration::from_millis(config.server.drain_timeout_ms);
+    supervisor.stopping(limit + Duration::from_millis(config.store.save_timeout_ms) + ENDING);
     let drained = running.drain(limit);
     if let (Some(path), true) = (&handover.pidfile, handover.remove_pidfile)
         && let Err(error) = std::fs::remove_file(path)
@@ -116,6 +124,14 @@ fn stop_signals() -> std::io::Result<Signals> {
         flag::register(signal, Arc::clone(&stopping))?;
     }
     Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])
+}
+
+/// Returns the addresses for clients of all kinds.
+fn client_addresses(running: &ServerHandle, config: &Config) -> Vec<String> {
+    let tcp = [running.addresses(), running.grpc_addresses(), running.program_addresses()];
+    let tcp = tcp.into_iter().flatten().map(ToString::to_string);
+    let unix = config.server.unix_socket.iter().chain(&config.server.lane_listen);
+    tcp.chain(unix.map(|path| path.display().to_string())).collect()
 }
 
 /// Prints the addresses. The admin address is printed first, so that a program that waits for `listening on` has read
@@ -180,20 +196,28 @@ fn port_lines(addresses: &[SocketAddr]) -> String {
     addresses.iter().map(line).collect()
 }
 
-fn apply(running: &ServerHandle, config: &mut Config, new: Config) {
-    match diff_for_reload(config, &new) {
-        Ok(keys) if keys.is_empty() => tracing::info!("reloaded: nothing changed"),
+/// Applies a new configuration if that is possible. Returns what was done.
+fn apply(running: &ServerHandle, config: &mut Config, new: Config) -> String {
+    let done = match diff_for_reload(config, &new) {
+        Ok(keys) if keys.is_empty() => "reloaded: nothing changed".to_owned(),
         Ok(keys) => {
             running.reload(new.clone());
             *config = new;
-            tracing::info!("reloaded: {}", keys.join(", "));
+            format!("reloaded: {}", keys.join(", "))
         }
         Err(keys) => {
-            tracing::error!("not reloaded: {} cannot change without a restart", keys.join(", "));
+            let done = format!("not reloaded: {} cannot change without a restart", keys.join(", "));
+            tracing::error!("{done}");
             running.reload_failed();
+            return done;
         }
-    }
+    };
+    tracing::info!("{done}");
+    done
 }
+
+/// How long a process that has drained and saved its items may take to end.
+const ENDING: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

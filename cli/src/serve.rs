@@ -92,6 +92,12 @@ pub(crate) struct Serve {
     /// Check the configuration, and exit with 0 if it is valid or 2 if not.
     #[arg(long)]
     check_config: bool,
+    /// Form of the log: text, or json with one object per line.
+    #[arg(long, value_name = "FORM")]
+    log_format: Option<String>,
+    /// Least important lines of Rebate to log: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
     /// Log more; give it twice to log everything. RUST_LOG overrides this flag.
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
@@ -123,8 +129,9 @@ impl Serve {
             print_line("the configuration is valid");
             return Ok(());
         }
-        let level = ["info", "debug", "trace"][usize::from(self.verbose.min(2))];
-        log::start(level, self.verbose > 1);
+        let logged = &loaded.config.server;
+        let level = logged.log_level.more(self.verbose);
+        log::start(level.name(), self.verbose > 1, logged.log_format);
         if let Some(warning) = os::fit_connections(&mut loaded.config) {
             tracing::warn!("{warning}");
         }
@@ -169,6 +176,8 @@ impl Serve {
             ("--workers", "runtime.workers", &self.workers),
             ("--connections-max", "server.connections_max", &self.connections_max),
             ("--access-file", "server.access_file", &self.access_file),
+            ("--log-format", "server.log_format", &self.log_format),
+            ("--log-level", "server.log_level", &self.log_level),
         ] {
             flags.extend(value.as_ref().map(|value| flag(name, key, value)));
         }

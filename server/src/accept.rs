@@ -17,6 +17,7 @@ use tokio::net::{TcpListener, UnixListener};
 
 use crate::context::Connections;
 use crate::counters::{Control, Counters};
+use crate::inherited::InheritedSockets;
 use crate::worker::{Accepted, ListenerProtocol, Plan, Worker, WorkerMessage};
 
 /// Passes accepted connections to the workers.
@@ -99,12 +100,19 @@ const DESCRIPTORS_KEPT_SHARE: u64 = 8;
 /// The maximum number of file descriptors that clients cannot use: the connection limit of the admin pages.
 const DESCRIPTORS_KEPT_MAX: u64 = 64;
 
-/// Listens on every address that the text resolves to.
+/// Listens on every address that the text resolves to, with the inherited socket where there is one.
 ///
 /// # Errors
 /// Returns the system's error if it cannot listen on any of these addresses.
-pub(crate) fn listen_tcp(address: &str, backlog: u32) -> io::Result<Vec<std::net::TcpListener>> {
-    let tried = address.to_socket_addrs()?.map(|address| listen_on(address, backlog));
+pub(crate) fn listen_tcp(
+    address: &str,
+    backlog: u32,
+    inherited: &InheritedSockets,
+) -> io::Result<Vec<std::net::TcpListener>> {
+    let tried = address.to_socket_addrs()?.map(|address| match inherited.take_tcp(address) {
+        Some(listener) => Ok(listener),
+        None => listen_on(address, backlog),
+    });
     let (bound, failed): (Vec<_>, Vec<_>) = tried.partition(Result::is_ok);
     // As in memcached, addresses on which the machine cannot listen are skipped if there are others.
     let first_failure = failed.into_iter().find_map(Result::err);

@@ -30,6 +30,7 @@ mod grpc;
 mod handshakes;
 mod hot_values;
 mod idle_memory;
+mod inherited;
 mod lane;
 mod listeners;
 pub mod logins;
@@ -60,4 +61,5 @@ mod watchers;
 mod worker;
 
 pub use config::Config;
+pub use inherited::InheritedSockets;
 pub use server::{Devices, Platform, Server, ServerHandle, StartError, descriptors_reserved};

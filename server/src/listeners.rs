@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::accept::{listen_tcp, listen_unix};
 use crate::config::{Config, Services, split_tls};
 use crate::connection_table::{Address, ConnectionTable};
+use crate::inherited::InheritedSockets;
 use crate::server::StartError;
 use crate::worker::ListenerProtocol;
 
@@ -15,6 +16,8 @@ pub(crate) struct Listeners {
     pub(crate) tcp: Vec<TcpSocketListener>,
     pub(crate) unix: Vec<UnixSocketListener>,
     pub(crate) lanes: Option<std::os::unix::net::UnixListener>,
+    /// The paths of the Unix sockets that this process bound itself, and therefore removes at its end.
+    pub(crate) own_paths: Vec<PathBuf>,
 }
 
 /// A TCP listener for clients.
@@ -32,11 +35,12 @@ pub(crate) struct UnixSocketListener {
 }
 
 impl Listeners {
-    /// Binds every socket that the configuration names.
-    pub(crate) fn bind(config: &Config) -> Result<Self, StartError> {
+    /// Binds every socket that the configuration names, except those that are inherited.
+    pub(crate) fn bind(config: &Config, inherited: &InheritedSockets) -> Result<Self, StartError> {
         let server = &config.server;
+        let inherited_paths = inherited.paths();
         let listen = |address: &str| {
-            let bound = listen_tcp(split_tls(address).1, server.backlog);
+            let bound = listen_tcp(split_tls(address).1, server.backlog, inherited);
             bound.map_err(|error| StartError::Listen { address: address.to_owned(), error })
         };
         let listen_for = |address: &str, protocol| -> Result<Vec<_>, StartError> {
@@ -48,6 +52,10 @@ impl Listeners {
             true => Vec::new(),
             false => listen(&server.admin_listen)?,
         };
+        let listen_unix = |path: &Path, protocol| -> Result<_, StartError> {
+            let listener = bind_unix(path, server.unix_socket_mode, inherited)?;
+            Ok(UnixSocketListener { listener, path: path.to_owned(), protocol })
+        };
         let mut tcp = Vec::new();
         let mut unix = Vec::new();
         if Services::from_roles(&server.roles).frontend {
@@ -55,21 +63,13 @@ impl Listeners {
                 tcp.extend(listen_for(address, ListenerProtocol::Memcached)?);
             }
             if let Some(path) = &server.unix_socket {
-                unix.push(UnixSocketListener::bind(
-                    path,
-                    server.unix_socket_mode,
-                    ListenerProtocol::Memcached,
-                )?);
+                unix.push(listen_unix(path, ListenerProtocol::Memcached)?);
             }
         }
         for address in &server.grpc_listen {
             match address.parse() {
                 Ok(api::Address::Unix(path)) => {
-                    unix.push(UnixSocketListener::bind(
-                        &path,
-                        server.unix_socket_mode,
-                        ListenerProtocol::Grpc,
-                    )?);
+                    unix.push(listen_unix(&path, ListenerProtocol::Grpc)?);
                 }
                 Ok(address @ (api::Address::Tcp(_) | api::Address::Tls(_))) => {
                     tcp.extend(listen_for(&address.to_string(), ListenerProtocol::Grpc)?);
@@ -83,13 +83,17 @@ impl Listeners {
             tcp.extend(listen_for(address, ListenerProtocol::Programs)?);
         }
         let lane = server.lane_listen.as_ref();
-        let lanes = lane.map(|path| bind_unix(path, server.unix_socket_mode)).transpose()?;
+        let bind = |path| bind_unix(path, server.unix_socket_mode, inherited);
+        let lanes = lane.map(|path| bind(path)).transpose()?;
         if tcp.is_empty() && unix.is_empty() && lanes.is_none() {
             return Err(StartError::Config(
                 "nowhere to listen: give an address or a socket".into(),
             ));
         }
-        Ok(Self { admin, tcp, unix, lanes })
+        refuse_left(inherited)?;
+        let paths = unix.iter().map(|socket| &socket.path).chain(lane);
+        let own_paths = paths.filter(|path| !inherited_paths.contains(path)).cloned().collect();
+        Ok(Self { admin, tcp, unix, lanes, own_paths })
     }
 
     /// Lists the listeners for memcached clients.
@@ -107,13 +111,29 @@ impl Listeners {
     }
 }
 
-impl UnixSocketListener {
-    fn bind(path: &Path, mode: u32, protocol: ListenerProtocol) -> Result<Self, StartError> {
-        Ok(Self { listener: bind_unix(path, mode)?, path: path.to_owned(), protocol })
+/// Refuses to start if a socket of the supervisor has no use: its clients would connect and wait for ever.
+fn refuse_left(inherited: &InheritedSockets) -> Result<(), StartError> {
+    let left = inherited.left();
+    if left.is_empty() {
+        return Ok(());
     }
+    Err(StartError::Config(format!(
+        "the supervisor passes on the listening socket {}, and no key of the configuration has this \
+         address: set server.listen (or server.grpc_listen, server.admin_listen, \
+         server.unix_socket, server.lane_listen, programs.listen) to it, or remove it from the \
+         supervisor's sockets",
+        left.join(", ")
+    )))
 }
 
-fn bind_unix(path: &Path, mode: u32) -> Result<std::os::unix::net::UnixListener, StartError> {
+fn bind_unix(
+    path: &Path,
+    mode: u32,
+    inherited: &InheritedSockets,
+) -> Result<std::os::unix::net::UnixListener, StartError> {
+    if let Some(listener) = inherited.take_unix(path) {
+        return Ok(listener);
+    }
     let address = path.display().to_string();
     listen_unix(path, mode).map_err(|error| StartError::Listen { address, error })
 }

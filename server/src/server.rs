@@ -29,6 +29,7 @@ use crate::dictionaries::{Dictionaries, TrainerThread, start_trainer};
 use crate::grpc::Health;
 use crate::handshakes::Handshakes;
 use crate::hot_values::HotValues;
+use crate::inherited::InheritedSockets;
 use crate::listeners::{Listeners, TcpSocketListener, UnixSocketListener, bound};
 use crate::logins::Logins;
 use crate::members::Members;
@@ -83,22 +84,25 @@ impl Server {
     /// # Errors
     /// Returns a [`StartError`] and leaves nothing behind.
     pub fn start(config: Config, devices: Devices) -> Result<ServerHandle, StartError> {
-        Self::start_on(Platform::default(), config, devices)
+        Self::start_on(Platform::default(), InheritedSockets::default(), config, devices)
     }
 
-    /// Starts a server with the functions of `platform`.
+    /// Starts a server with the functions of `platform`. It listens on `sockets` where the configuration names their
+    /// addresses, and binds the others.
     ///
     /// # Errors
     /// Returns a [`StartError`] and leaves nothing behind.
     pub fn start_on(
         platform: Platform,
+        sockets: InheritedSockets,
         config: Config,
         devices: Devices,
     ) -> Result<ServerHandle, StartError> {
         if config.server.lane_listen.is_some() && platform.watch_lane.is_none() {
             return Err(StartError::Config("server.lane_listen: there are no lanes here".into()));
         }
-        let (plan, file, listeners) = make_plan(platform, config, devices, None, Listeners::bind)?;
+        let listen = |config: &Config| Listeners::bind(config, &sockets);
+        let (plan, file, listeners) = make_plan(platform, config, devices, None, listen)?;
         let threads = plan.counters.len();
         run(&plan, threads, listeners, file)
     }
@@ -406,6 +410,12 @@ impl ServerHandle {
         self.plan.liveness.failure()
     }
 
+    /// Returns a function that says what is wrong with this process, as the page `/healthz` does.
+    pub fn health(&self) -> impl Fn() -> Option<String> + Send + 'static {
+        let liveness = Arc::clone(&self.plan.liveness);
+        move || liveness.problem()
+    }
+
     /// Counts a reload whose configuration was refused, so that [`Self::reload`] was not called.
     pub fn reload_failed(&self) {
         self.admin.reload_failed();
@@ -456,9 +466,7 @@ impl ServerHandle {
         let grpc_addresses = bound(ListenerProtocol::Grpc)?;
         let program_addresses = bound(ListenerProtocol::Programs)?;
         let tls_addresses = self::bound(listeners.tcp.iter().filter(|socket| socket.is_tls))?;
-        let lanes = plan.config.server.lane_listen.as_ref();
-        let unix_sockets = listeners.unix.iter().map(|listener| &listener.path).chain(lanes);
-        let unix_sockets = unix_sockets.map(|path| SocketFile::new(path)).collect();
+        let unix_sockets = listeners.own_paths.iter().map(|path| SocketFile::new(path)).collect();
         let dispatcher = Dispatcher::new(&plan, &workers);
         plan.members.set_workers(&workers);
         listeners.enter(&plan.connection_table);
@@ -553,7 +561,7 @@ impl Control {
         let (stopping, has_stopped) = mpsc::channel::<()>();
         let (end, ended) = oneshot::channel::<()>();
         let watched = Arc::clone(&plan.liveness);
-        let Listeners { admin: pages, tcp, unix, lanes } = listeners;
+        let Listeners { admin: pages, tcp, unix, lanes, .. } = listeners;
         let (secured, tcp) = tcp.into_iter().partition(|socket| socket.is_tls);
         let handshakes = Handshakes::start(secured, &dispatcher, &plan)?;
         let run = async move {

@@ -18,7 +18,7 @@ use device::{
 use drivers::{Lane, LaneOptions, Remote, RemoteOptions};
 use parking_lot::{Condvar, Mutex};
 use server::config::RoleName;
-use server::{Config, Devices, Platform, Server, ServerHandle};
+use server::{Config, Devices, InheritedSockets, Platform, Server, ServerHandle};
 use units::{ByteCount, Nanos};
 
 /// The timeout of every expected event, long enough for a busy machine.
@@ -157,7 +157,8 @@ impl Service {
         let gate: Arc<dyn Device> = Arc::<Gate>::clone(gate);
         let devices = Devices { all: vec![Arc::new(Software::default()), gate], accelerators: 1 };
         let platform = Platform { watch_lane: Some(drivers::lane::watch), ..Platform::default() };
-        let running = Server::start_on(platform, config, devices).expect("starts");
+        let sockets = InheritedSockets::default();
+        let running = Server::start_on(platform, sockets, config, devices).expect("starts");
         Self { running: Some(running), folder }
     }
 

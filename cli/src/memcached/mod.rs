@@ -88,7 +88,7 @@ fn serve(flags: Flags) -> Result<ExitCode, Failure> {
 
     prepare(&flags, &loaded)?;
     let level = ["warn", "info", "debug", "trace"][usize::from(flags.verbose.min(3))];
-    log::start(level, flags.verbose > 1);
+    log::start(level, flags.verbose > 1, loaded.config.server.log_format);
     for idle in &flags.idle {
         tracing::info!("{idle}");
     }

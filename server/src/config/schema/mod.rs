@@ -21,7 +21,7 @@ pub use compress::{CodecName, CompressConfig, CompressMode, Foreign, LevelName, 
 pub use programs::ProgramsConfig;
 pub use runtime::{FallbackName, HuffmanName, PolicyName, RuntimeSection};
 pub use scheduler::{ParametersWord, PolicyWord, SchedulerConfig};
-pub use server::{ProtocolName, ReadyWhen, RoleName, ServerConfig, Services};
+pub use server::{LogFormat, LogLevel, ProtocolName, ReadyWhen, RoleName, ServerConfig, Services};
 pub use store::{DistributionName, LoginScheme, LostKeys, StoreConfig};
 pub use tls::{ClientAuthWord, TlsConfig, TlsVersionWord};
 pub use values::ValuesConfig;

@@ -44,6 +44,12 @@ pub struct ServerConfig {
     /// memcached takes all these processes out of a load balancer, although most keys are served. Choose `most` or
     /// `all` if clients can go elsewhere. A process with the embedded store is always ready.
     pub ready_when: ReadyWhen,
+    /// The form of the log: `text`, or `json` with one object per line (`timestamp`, `level`, `target`, `message` and
+    /// the fields of the message). What is wrong before the log begins, such as in this file, is text.
+    pub log_format: LogFormat,
+    /// The least important lines of Rebate itself that are logged: `error`, `warn`, `info`, `debug` or `trace`. `-v`
+    /// logs more. Libraries log warnings, whatever this is. RUST_LOG replaces both.
+    pub log_level: LogLevel,
     /// Worker threads, 1 to 64. With more threads than cores they take turns, and latency grows. Each has its own
     /// connections to every memcached server.
     pub threads: usize,
@@ -112,6 +118,8 @@ impl Default for ServerConfig {
             admin_listen: String::new(),
             admin_hosts: Vec::new(),
             ready_when: ReadyWhen::Any,
+            log_format: LogFormat::Text,
+            log_level: LogLevel::Info,
             threads: std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4)),
             connections_max: 1_024,
             protocol: ProtocolName::Auto,
@@ -143,6 +151,8 @@ pub(super) const KEYS: &[Key] = &[
     restart("server.admin_listen", Kind::Address).flag("--admin-listen"),
     hot("server.admin_hosts", Kind::Hosts),
     hot("server.ready_when", Kind::Choice(&["any", "most", "all"])),
+    restart("server.log_format", Kind::Choice(&["text", "json"])).flag("--log-format"),
+    restart("server.log_level", Kind::Choice(&LogLevel::NAMES)).flag("--log-level"),
     restart("server.threads", Kind::Count(1, THREADS_MAX)).flag("--threads"),
     hot("server.connections_max", Kind::Count(1, CONNECTIONS_MAX)).flag("--connections-max"),
     restart("server.protocol", Kind::Choice(&["auto", "ascii", "binary"])),
@@ -189,6 +199,42 @@ pub enum RoleName {
     Store,
     Scheduler,
     Programs,
+}
+
+/// The form of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+/// The least important lines that are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    const NAMES: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+
+    /// Returns the word for this level.
+    pub const fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+
+    /// Returns the level that logs more by `steps`.
+    pub fn more(self, steps: u8) -> Self {
+        let all = [Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
+        all[(self as usize + usize::from(steps)).min(all.len() - 1)]
+    }
 }
 
 /// The share of the ring's servers that a ready process must reach.
