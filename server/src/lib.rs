@@ -36,6 +36,7 @@ pub mod logins;
 mod long_keys;
 mod members;
 pub mod memory;
+mod near;
 mod once;
 mod probe;
 pub mod programs;
