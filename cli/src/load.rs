@@ -19,8 +19,8 @@ use crate::tls::TlsFlags;
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Load {
-    /// Server: HOST:PORT or unix:/path for memcached, grpc://HOST:PORT or grpc:///path for gRPC. With tls://
-    /// before HOST it uses TLS. Connections are distributed among several servers in turn.
+    /// Server: HOST:PORT, unix:/path or near:/path for memcached, grpc://HOST:PORT or grpc:///path for gRPC. With
+    /// tls:// before HOST it uses TLS. Connections are distributed among several servers in turn.
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<Address>,
     #[command(flatten)]

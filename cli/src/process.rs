@@ -158,11 +158,14 @@ fn announce(running: &ServerHandle, config: &Config, handover: &Handover) {
     if let Some(path) = &config.server.lane_listen {
         print_line(&format!("lane on {}", path.display()));
     }
+    let frontend = Services::from_roles(&config.server.roles).frontend;
+    if let Some(path) = config.server.near_listen.as_ref().filter(|_| frontend) {
+        print_line(&format!("near on {}", path.display()));
+    }
     let addresses = running.addresses();
     for address in addresses {
         print_line(&format!("listening on {}", shown(*address)));
     }
-    let frontend = Services::from_roles(&config.server.roles).frontend;
     if let Some(path) = config.server.unix_socket.as_ref().filter(|_| frontend) {
         print_line(&format!("listening on unix:{}", path.display()));
     }
@@ -183,6 +186,7 @@ fn announce(running: &ServerHandle, config: &Config, handover: &Handover) {
 /// The functions of this platform that a server calls. They are in `drivers`, because they use foreign code.
 const PLATFORM: Platform = Platform {
     watch_lane: Some(drivers::lane::watch),
+    watch_near: Some(drivers::near::watch),
     trim_heap: drivers::heap::trim,
     release_program_pages: drivers::program::release_pages,
     guard_key: drivers::secret::key,

@@ -25,6 +25,9 @@ pub(crate) struct Serve {
     /// Unix socket on which frontends of this host set up lanes (shared memory) to the compression service.
     #[arg(long, value_name = "PATH")]
     lane_listen: Option<String>,
+    /// Unix socket on which clients of this host connect to exchange requests through shared memory.
+    #[arg(long, value_name = "PATH")]
+    near_listen: Option<String>,
     /// Address for callers of the example service of programs, tls://HOST:PORT. Needs tls.cert_file.
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     program_listen: Vec<String>,
@@ -159,6 +162,7 @@ impl Serve {
         }
         for (name, key, value) in [
             ("--lane-listen", "server.lane_listen", &self.lane_listen),
+            ("--near-listen", "server.near_listen", &self.near_listen),
             ("--unix-socket", "server.unix_socket", &self.unix_socket),
             ("--admin-listen", "server.admin_listen", &self.admin_listen),
             ("--trace-secrets", "traces.secrets_file", &self.trace_secrets),

@@ -49,6 +49,7 @@ pub mod job;
 pub mod kernels;
 pub mod lane;
 pub mod machine;
+pub mod near;
 pub mod plausible;
 pub mod queue;
 pub mod software;

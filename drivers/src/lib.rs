@@ -10,10 +10,12 @@ pub mod host;
 pub mod isal;
 pub mod lane;
 pub mod mailbox;
+pub mod near;
 pub mod program;
 pub mod qpl;
 pub mod remote;
 pub mod secret;
+mod shared;
 
 #[cfg(feature = "dpdk")]
 pub use dpdk::{Dpdk, DpdkOptions};

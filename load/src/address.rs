@@ -42,13 +42,15 @@ pub enum Endpoint {
     },
     /// A unix socket's path.
     Unix(PathBuf),
+    /// The path of the unix socket on which a server listens for near clients.
+    Near(PathBuf),
 }
 
 /// An error for a text that is not an address. The caller must correct the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no server address ({reason}); write host:port, [::1]:port or unix:/path, \
-     and for gRPC grpc://host:port or grpc:///path; tls:// before host means TLS"
+    "{text:?} is no server address ({reason}); write host:port, [::1]:port, unix:/path or \
+     near:/path, and for gRPC grpc://host:port or grpc:///path; tls:// before host means TLS"
 )]
 pub struct BadAddress {
     /// The text that is not an address.
@@ -66,6 +68,11 @@ pub(crate) enum Opening {
 }
 
 impl Address {
+    /// Returns whether requests go through shared memory.
+    pub(crate) const fn is_near(&self) -> bool {
+        matches!(self.endpoint, Endpoint::Near(_))
+    }
+
     /// Begins a connection without waiting.
     pub(crate) fn open(&self) -> Result<Opening, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -78,7 +85,7 @@ impl Address {
                 let connected = rustix::net::connect(&socket, address);
                 (socket, connected)
             }
-            Endpoint::Unix(path) => {
+            Endpoint::Unix(path) | Endpoint::Near(path) => {
                 let socket = socket(AddressFamily::UNIX)?;
                 let connected = rustix::net::connect(&socket, &SocketAddrUnix::new(path)?);
                 (socket, connected)
@@ -95,13 +102,19 @@ impl Address {
 impl FromStr for Address {
     type Err = BadAddress;
 
-    /// Parses `host:port`, `unix:/path` or an absolute path, with `grpc://` in front of it for gRPC.
+    /// Parses `host:port`, `near:/path`, `unix:/path` or an absolute path, the latter two and the first also with
+    /// `grpc://` in front of it for gRPC.
     fn from_str(text: &str) -> Result<Self, BadAddress> {
         let (protocol, place) = match text.strip_prefix("grpc://") {
             Some(place) => (Protocol::Grpc, place),
             None => (Protocol::Memcached, text),
         };
         let bad = |reason: String| BadAddress { text: text.to_owned(), reason };
+        if let Some(path) = text.strip_prefix("near:") {
+            let fits = SocketAddrUnix::new(path).map_err(|error| bad(error.to_string()));
+            let endpoint = fits.map(|_| Endpoint::Near(path.into()))?;
+            return Ok(Self { protocol, endpoint });
+        }
         Ok(Self { protocol, endpoint: read_endpoint(place).map_err(bad)? })
     }
 }
@@ -130,6 +143,7 @@ impl fmt::Display for Address {
                 write!(f, "{grpc}tls://{host}:{}", place.port())
             }
             (Protocol::Memcached, Endpoint::Unix(path)) => write!(f, "unix:{}", path.display()),
+            (_, Endpoint::Near(path)) => write!(f, "near:{}", path.display()),
             (Protocol::Grpc, Endpoint::Tcp(address)) => write!(f, "grpc://{address}"),
             (Protocol::Grpc, Endpoint::Unix(path)) if path.is_absolute() => {
                 write!(f, "grpc://{}", path.display())

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 
+use drivers::near::{NearClient, NearGreeting};
 use protocol::command::{Store, StoreVerb};
 use protocol::response::{ErrorKind, Parse, RESPONSE_LINE_BYTES_MAX, Response};
 use protocol::{Key, request, response};
@@ -35,8 +36,16 @@ pub(crate) struct Connection {
     wanted: Vec<u8>,
     /// The session of a connection with TLS. It begins with the first bytes.
     session: Option<Box<Session>>,
+    /// The memory that is shared with the server of a near connection. It begins with the first bytes.
+    near: Option<Near>,
     /// The bytes that were sent when the handshake ended, and that no flush has counted.
     sent_aside: usize,
+}
+
+/// The state of the memory that is shared with a server.
+enum Near {
+    Greeting(NearGreeting),
+    Up(Box<NearClient>),
 }
 
 /// The state of a connection.
@@ -78,6 +87,7 @@ impl Connection {
             input_end: 0,
             wanted: Vec::new(),
             session: None,
+            near: None,
             sent_aside: 0,
         }
     }
@@ -137,12 +147,15 @@ impl Connection {
         let before = self.out_sent;
         while self.writable && self.out_sent < self.out.len() {
             let rest = &self.out[self.out_sent..];
-            let sent = match &mut self.session {
-                Some(session) => session.write(&[IoSlice::new(rest)], &Descriptor(socket)),
-                None => rustix::io::write(socket, rest).map_err(io::Error::from),
+            let sent = match (&mut self.session, &mut self.near) {
+                (Some(session), _) => session.write(&[IoSlice::new(rest)], &Descriptor(socket)),
+                (None, Some(Near::Up(near))) => near.try_write(&[IoSlice::new(rest)]),
+                (None, _) => rustix::io::write(socket, rest).map_err(io::Error::from),
             };
             match sent {
                 Ok(bytes) => self.out_sent += bytes,
+                // A near connection gets room without an event.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.is_near() => break,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.to_string()),
@@ -159,8 +172,44 @@ impl Connection {
         Ok(written)
     }
 
+    /// Returns whether this is an open connection through shared memory.
+    pub(crate) const fn is_near(&self) -> bool {
+        matches!((&self.state, &self.address.endpoint), (State::Up(_), Endpoint::Near(_)))
+    }
+
+    /// Returns whether the thread may sleep until an event of this connection.
+    pub(crate) fn may_sleep(&mut self) -> bool {
+        let (waits, for_room) = (!self.in_flight.is_empty(), self.out_sent < self.out.len());
+        match &mut self.near {
+            Some(Near::Up(near)) => near.may_sleep(waits, for_room),
+            Some(Near::Greeting(_)) | None => true,
+        }
+    }
+
+    /// Returns whether shared memory can be used. Begins and continues the greeting until then.
+    fn is_greeted(&mut self) -> Result<bool, Lost> {
+        let problem = |error: io::Error| error.to_string();
+        let State::Up(socket) = &self.state else { return Ok(false) };
+        let near = match &mut self.near {
+            Some(Near::Up(_)) => return Ok(true),
+            Some(Near::Greeting(greeting)) => greeting,
+            none => {
+                let socket = socket.try_clone().map_err(problem)?;
+                let greeting = NearGreeting::begin(socket.into()).map_err(problem)?;
+                *none = Some(Near::Greeting(greeting));
+                return Ok(false);
+            }
+        };
+        let Some(client) = near.finish().map_err(problem)? else { return Ok(false) };
+        self.near = Some(Near::Up(Box::new(client)));
+        Ok(true)
+    }
+
     /// Returns whether bytes can be exchanged. Begins and continues the handshake of TLS until then.
     fn is_ready(&mut self) -> Result<bool, Lost> {
+        if self.is_near() {
+            return self.is_greeted();
+        }
         let (State::Up(socket), Endpoint::Tls { host, .. }) = (&self.state, &self.address.endpoint)
         else {
             return Ok(true);
@@ -197,6 +246,12 @@ impl Connection {
         answers: &mut Vec<Answer>,
     ) -> Result<usize, Lost> {
         let mut received = 0;
+        if self.is_near() && !self.is_ready()? {
+            return Ok(0);
+        }
+        if let Some(Near::Up(near)) = self.near.as_mut().filter(|_| closing) {
+            near.read_doorbells();
+        }
         if self.session.as_ref().is_some_and(|session| session.is_handshaking()) {
             if !self.is_ready()? {
                 return Ok(0);
@@ -212,9 +267,10 @@ impl Connection {
             }
             let asked = self.input.len() - self.input_end;
             let space = &mut self.input[self.input_end..];
-            let read = match &mut self.session {
-                Some(session) => session.read(space, &Descriptor(socket)),
-                None => rustix::io::read(socket, space).map_err(io::Error::from),
+            let read = match (&mut self.session, &mut self.near) {
+                (Some(session), _) => session.read(space, &Descriptor(socket)),
+                (None, Some(Near::Up(near))) => near.try_read(space),
+                (None, _) => rustix::io::read(socket, space).map_err(io::Error::from),
             };
             let bytes = match read {
                 Ok(0) => return Err("closed by the server".to_owned()),
@@ -286,7 +342,7 @@ impl Connection {
 
     /// Drops the socket and returns the requests that were in flight.
     pub(crate) fn disconnect(&mut self, now: Nanos) -> VecDeque<InFlight> {
-        self.session = None;
+        (self.session, self.near) = (None, None);
         self.state = State::Down { retry_at: now + self.backoff };
         self.backoff = Nanos(self.backoff.0 * 2).min(BACKOFF_LAST);
         self.out.clear();

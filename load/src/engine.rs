@@ -25,6 +25,7 @@ pub(crate) struct Engine<'a> {
     answers: Vec<Answer>,
     poller: Poller,
     next_housekeeping: Nanos,
+    has_near: bool,
 }
 
 impl<'a> Engine<'a> {
@@ -36,8 +37,10 @@ impl<'a> Engine<'a> {
             poller.add(&socket, index)?;
             connections.push(Connection::new(address, State::Up(socket)));
         }
+        let is_near = |connection: &Connection| connection.address.is_near();
         Ok(Self {
             work,
+            has_near: connections.iter().any(is_near),
             connections,
             turns: Turns::new(),
             dirty: Vec::new(),
@@ -59,9 +62,14 @@ impl<'a> Engine<'a> {
             self.send_backlog(now);
             self.flush_dirty(now);
             now = self.now();
-            self.poller.wait(now, self.work.wake_at(self.next_housekeeping))?;
+            if self.may_sleep() {
+                self.poller.wait(now, self.work.wake_at(self.next_housekeeping))?;
+            } else {
+                self.poller.forget_events();
+            }
             now = self.now();
             self.take_events(now);
+            self.take_near(now);
             if now >= self.next_housekeeping {
                 self.next_housekeeping = now + HOUSEKEEPING_EVERY;
                 self.run_housekeeping(now);
@@ -120,6 +128,27 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// Returns whether the thread may wait for sockets and the next due time. It must not while a near connection is
+    /// likely to have bytes soon.
+    fn may_sleep(&mut self) -> bool {
+        !self.has_near || self.connections.iter_mut().all(Connection::may_sleep)
+    }
+
+    /// Exchanges bytes on the near connections, on which they come without an event.
+    fn take_near(&mut self, now: Nanos) {
+        if !self.has_near {
+            return;
+        }
+        for index in 0..self.connections.len() {
+            if self.connections[index].is_near() {
+                self.flush(index, now);
+                self.receive(index, false, now);
+                self.turns.open();
+                self.refill(index, now);
+            }
+        }
+    }
+
     fn take_events(&mut self, now: Nanos) {
         for position in 0..self.poller.len() {
             let Some(ready) = self.poller.event(position) else { continue };
@@ -132,7 +161,9 @@ impl<'a> Engine<'a> {
                         self.connections[index].set_writable();
                         self.flush(index, now);
                     }
-                    self.receive(index, ready.closing, now);
+                    // The doorbells of a near connection must be read.
+                    let reads_all = ready.closing || self.connections[index].is_near();
+                    self.receive(index, reads_all, now);
                 }
             }
             self.turns.open();

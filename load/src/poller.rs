@@ -49,6 +49,11 @@ impl Poller {
         }
     }
 
+    /// Forgets the events of the last wait.
+    pub(crate) fn forget_events(&mut self) {
+        self.events.clear();
+    }
+
     /// Returns the number of events from the last wait.
     pub(crate) fn len(&self) -> usize {
         self.events.len()

@@ -71,7 +71,8 @@ impl Dispatcher {
                 | Accepted::Tls(..)
                 | Accepted::Unix(..)
                 | Accepted::Simulated(..)
-                | Accepted::Lane(_) => Ok(()),
+                | Accepted::Lane(_)
+                | Accepted::Near(_) => Ok(()),
             };
             return;
         }
@@ -87,7 +88,9 @@ fn is_among_the_last(accepted: &Accepted) -> bool {
     let descriptor = match accepted {
         Accepted::Tcp(stream, ..) => stream.as_raw_fd(),
         Accepted::Tls(accepted, _) => accepted.socket.as_raw_fd(),
-        Accepted::Unix(stream, _) | Accepted::Lane(stream) => stream.as_raw_fd(),
+        Accepted::Unix(stream, _) | Accepted::Lane(stream) | Accepted::Near(stream) => {
+            stream.as_raw_fd()
+        }
         Accepted::Simulated(..) => return false,
     };
     let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
@@ -220,6 +223,9 @@ pub(crate) async fn accept_unix(
         match listener.accept().await.and_then(|(stream, _)| stream.into_std()) {
             Ok(stream) if protocol == ListenerProtocol::Lane => {
                 dispatcher.dispatch(Accepted::Lane(stream))
+            }
+            Ok(stream) if protocol == ListenerProtocol::Near => {
+                dispatcher.dispatch(Accepted::Near(stream))
             }
             Ok(stream) => dispatcher.dispatch(Accepted::Unix(stream, protocol)),
             Err(error) => dispatcher.errors.pause(&error).await,

@@ -27,6 +27,8 @@ pub(crate) enum Address {
     Tcp(SocketAddr),
     /// The path of a Unix socket, which clients do not have.
     Unix(Option<Arc<Path>>),
+    /// The path of the Unix socket on which near clients connect.
+    Near(Option<Arc<Path>>),
 }
 
 /// A connection or a listener.
@@ -190,8 +192,9 @@ impl fmt::Display for Address {
                 write!(f, "tcp6:[{}]:{}", address.ip(), address.port())
             }
             Address::Unix(Some(path)) => write!(f, "unix:{}", path.display()),
+            Address::Near(Some(path)) => write!(f, "near:{}", path.display()),
             // memcached has only the number of the address family.
-            Address::Unix(None) => f.write_str("?:<AF 0>"),
+            Address::Unix(None) | Address::Near(None) => f.write_str("?:<AF 0>"),
         }
     }
 }

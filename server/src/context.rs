@@ -32,6 +32,7 @@ use crate::values::Values;
 use crate::watchers::Watchers;
 use crate::worker::ListenerProtocol;
 use device::lane::WatchLane;
+use device::near::WatchNear;
 
 /// The state of one worker.
 pub(crate) struct WorkerContext {
@@ -71,6 +72,7 @@ pub(crate) struct WorkerContext {
     pub(crate) budget: Budget,
     pub(crate) inflight_bytes_max: ByteCount,
     pub(crate) watch_lane: Option<WatchLane>,
+    pub(crate) watch_near: Option<WatchNear>,
     /// Bounds the bytes of long values that are moved between two polls for events.
     pub(crate) turns: Rc<Turns>,
     pub(crate) edits: Edits,

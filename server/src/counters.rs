@@ -307,6 +307,22 @@ counters! {
 }
 
 counters! {
+    /// Counts of connections of clients on this host through shared memory.
+    NearConnections {
+        /// Bytes of memory that the server has for near connections now.
+        held_bytes,
+        /// Clients that were refused, because their greeting was wrong or late.
+        refused,
+        /// Connections closed because the client broke the rules of the memory.
+        broken,
+        /// Times that a client was woken.
+        doorbells,
+        /// Times that the server began to sleep until a client's doorbell.
+        sleeps,
+    }
+}
+
+counters! {
     /// Counts of jobs that frontends on this host send over lanes.
     Lanes {
         /// Lanes that are open now.
@@ -459,6 +475,8 @@ pub struct Counters {
     pub grpc: Grpc,
     /// Jobs over lanes.
     pub lanes: Lanes,
+    /// Connections through shared memory.
+    pub near: NearConnections,
     /// Requests that run as programs.
     pub programs: Programs,
     /// Tasks that ended unexpectedly.

@@ -37,6 +37,7 @@ pub mod logins;
 mod long_keys;
 mod members;
 pub mod memory;
+mod near;
 mod once;
 mod probe;
 pub mod programs;

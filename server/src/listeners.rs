@@ -58,13 +58,21 @@ impl Listeners {
         };
         let mut tcp = Vec::new();
         let mut unix = Vec::new();
-        if Services::from_roles(&server.roles).frontend {
+        let is_frontend = Services::from_roles(&server.roles).frontend;
+        if is_frontend {
             for address in &server.listen {
                 tcp.extend(listen_for(address, ListenerProtocol::Memcached)?);
             }
             if let Some(path) = &server.unix_socket {
                 unix.push(listen_unix(path, ListenerProtocol::Memcached)?);
             }
+        }
+        if let Some(path) = server.near_listen.as_ref().filter(|_| is_frontend) {
+            unix.push(UnixSocketListener::bind(
+                path,
+                server.unix_socket_mode,
+                ListenerProtocol::Near,
+            )?);
         }
         for address in &server.grpc_listen {
             match address.parse() {
@@ -98,15 +106,20 @@ impl Listeners {
 
     /// Lists the listeners for memcached clients.
     pub(crate) fn enter(&self, table: &ConnectionTable) {
-        let is_ours = |protocol| protocol == ListenerProtocol::Memcached;
-        for socket in self.tcp.iter().filter(|socket| is_ours(socket.protocol)) {
+        let is_ours = |socket: &&TcpSocketListener| socket.protocol == ListenerProtocol::Memcached;
+        for socket in self.tcp.iter().filter(is_ours) {
             if let Ok(address) = socket.listener.local_addr() {
                 table.listen(socket.listener.as_raw_fd(), Address::Tcp(address));
             }
         }
-        for socket in self.unix.iter().filter(|socket| is_ours(socket.protocol)) {
+        for socket in &self.unix {
             let path = Some(socket.path.as_path().into());
-            table.listen(socket.listener.as_raw_fd(), Address::Unix(path));
+            let address = match socket.protocol {
+                ListenerProtocol::Memcached => Address::Unix(path),
+                ListenerProtocol::Near => Address::Near(path),
+                _ => continue,
+            };
+            table.listen(socket.listener.as_raw_fd(), address);
         }
     }
 }

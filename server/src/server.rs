@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use device::cipher::KEY_BYTES;
 use device::lane::WatchLane;
+use device::near::WatchNear;
 use device::{Device, Dictionary, Key};
 use parking_lot::RwLock;
 use store::Embedded;
@@ -56,6 +57,8 @@ pub struct Devices {
 pub struct Platform {
     /// Serves lanes. If `None`, the server has no lanes.
     pub watch_lane: Option<WatchLane>,
+    /// Serves near clients. If `None`, the server has none.
+    pub watch_near: Option<WatchNear>,
     /// Returns unused heap memory to the system, and returns whether there was any.
     pub trim_heap: fn() -> bool,
     /// Unmaps the unchanged pages of the program that only its start needed. Returns their bytes.
@@ -68,6 +71,7 @@ impl Default for Platform {
     fn default() -> Self {
         Self {
             watch_lane: None,
+            watch_near: None,
             trim_heap: || false,
             release_program_pages: || 0,
             guard_key: |bytes| Ok(Key::new(bytes)),
@@ -79,7 +83,7 @@ impl Default for Platform {
 pub struct Server;
 
 impl Server {
-    /// Starts a server without lanes that does not return unused heap memory.
+    /// Starts a server without lanes and near clients that does not return unused heap memory.
     ///
     /// # Errors
     /// Returns a [`StartError`] and leaves nothing behind.
@@ -100,6 +104,10 @@ impl Server {
     ) -> Result<ServerHandle, StartError> {
         if config.server.lane_listen.is_some() && platform.watch_lane.is_none() {
             return Err(StartError::Config("server.lane_listen: there are no lanes here".into()));
+        }
+        if config.server.near_listen.is_some() && platform.watch_near.is_none() {
+            let why = "server.near_listen: there are no near clients here";
+            return Err(StartError::Config(why.into()));
         }
         let listen = |config: &Config| Listeners::bind(config, &sockets);
         let (plan, file, listeners) = make_plan(platform, config, devices, None, listen)?;
@@ -290,6 +298,7 @@ fn protocols(config: &Config) -> Vec<ListenerProtocol> {
         (ListenerProtocol::Grpc, !server.grpc_listen.is_empty()),
         (ListenerProtocol::Programs, !config.programs.listen.is_empty()),
         (ListenerProtocol::Lane, server.lane_listen.is_some()),
+        (ListenerProtocol::Near, frontend && server.near_listen.is_some()),
     ];
     used.into_iter().filter(|(_, used)| *used).map(|(protocol, _)| protocol).collect()
 }

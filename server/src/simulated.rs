@@ -117,7 +117,8 @@ impl SimulatedServer {
         devices: Devices,
     ) -> Result<Self, StartError> {
         let server = &config.server;
-        if !server.grpc_listen.is_empty() || !config.programs.listen.is_empty() {
+        let is_near = server.near_listen.is_some();
+        if is_near || !server.grpc_listen.is_empty() || !config.programs.listen.is_empty() {
             return Err(StartError::Config("only memcached listeners can be simulated".into()));
         }
         let network = &environment.network;

@@ -1,11 +1,17 @@
-//! A connection to a client or a server: TCP, TLS over TCP, a Unix socket, or one of a simulated network.
+//! A connection to a client or a server: TCP, TLS over TCP, a Unix socket, memory that is shared with a client on this
+//! host, or one of a simulated network.
 
+use std::ffi::OsStr;
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use device::near::NearStream;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -19,6 +25,7 @@ pub(crate) enum Stream {
     /// Boxed, because it is several times as large as the others.
     Tls(Box<tls::Stream>),
     Unix(UnixStream),
+    Near(Box<dyn NearStream>),
     Simulated(Box<dyn simulated::Connection>),
 }
 
@@ -29,6 +36,7 @@ impl Stream {
             Stream::Tcp(stream) => stream.as_raw_fd(),
             Stream::Tls(stream) => stream.as_raw_fd(),
             Stream::Unix(stream) => stream.as_raw_fd(),
+            Stream::Near(stream) => stream.socket().as_raw_fd(),
             Stream::Simulated(stream) => stream.descriptor(),
         }
     }
@@ -47,13 +55,14 @@ impl Stream {
                 let path = local.as_ref().and_then(|address| address.as_pathname());
                 Address::Unix(path.map(Into::into))
             }
+            Stream::Near(stream) => Address::Near(path_of(stream.socket())),
             Stream::Simulated(stream) => Address::Tcp(stream.local_address()),
         }
     }
 
     /// Returns whether the peer may be on another host.
     pub(crate) const fn is_remote(&self) -> bool {
-        !matches!(self, Stream::Unix(_))
+        !matches!(self, Stream::Unix(_) | Stream::Near(_))
     }
 
     /// Polls whether the stream may be read. Only one task at a time may wait for that.
@@ -62,6 +71,7 @@ impl Stream {
             Stream::Tcp(stream) => stream.poll_read_ready(context),
             Stream::Tls(stream) => stream.poll_readable(context),
             Stream::Unix(stream) => stream.poll_read_ready(context),
+            Stream::Near(stream) => stream.poll_readable(context),
             Stream::Simulated(stream) => stream.poll_readable(context),
         }
     }
@@ -72,6 +82,7 @@ impl Stream {
             Stream::Tcp(stream) => stream.poll_write_ready(context),
             Stream::Tls(stream) => stream.poll_writable(context),
             Stream::Unix(stream) => stream.poll_write_ready(context),
+            Stream::Near(stream) => stream.poll_writable(context),
             Stream::Simulated(stream) => stream.poll_writable(context),
         }
     }
@@ -83,6 +94,7 @@ impl Stream {
             // A TLS stream knows by itself when its socket is empty.
             Stream::Tls(stream) => return stream.try_read(space),
             Stream::Unix(stream) => stream.try_read(space),
+            Stream::Near(stream) => return stream.try_read(space),
             Stream::Simulated(stream) => return stream.try_read(space),
         };
         if matches!(read, Ok(bytes) if 0 < bytes && bytes < space.len()) {
@@ -97,7 +109,7 @@ impl Stream {
         let empty = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         let _ = match self {
             Stream::Tcp(stream) => stream.try_io(Interest::READABLE, empty),
-            Stream::Tls(_) | Stream::Simulated(_) => Ok(()),
+            Stream::Tls(_) | Stream::Near(_) | Stream::Simulated(_) => Ok(()),
             Stream::Unix(stream) => stream.try_io(Interest::READABLE, empty),
         };
     }
@@ -111,6 +123,7 @@ impl Stream {
             (Stream::Tcp(stream), _) => stream.try_write_vectored(slices),
             (Stream::Tls(stream), _) => stream.try_write(slices),
             (Stream::Unix(stream), _) => stream.try_write_vectored(slices),
+            (Stream::Near(stream), _) => stream.try_write(slices),
             (Stream::Simulated(stream), _) => stream.try_write(slices),
         }
     }
@@ -126,6 +139,7 @@ impl AsyncRead for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(context, space),
             Stream::Tls(stream) => Pin::new(stream).poll_read(context, space),
             Stream::Unix(stream) => Pin::new(stream).poll_read(context, space),
+            Stream::Near(stream) => poll_read(&**stream, context, space),
             Stream::Simulated(stream) => simulated::poll_read(&**stream, context, space),
         }
     }
@@ -141,6 +155,7 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Near(stream) => poll_write(&**stream, context, &[IoSlice::new(bytes)]),
             Stream::Simulated(stream) => {
                 simulated::poll_write(&**stream, context, &[IoSlice::new(bytes)])
             }
@@ -156,6 +171,7 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Stream::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Stream::Near(stream) => poll_write(&**stream, context, slices),
             Stream::Simulated(stream) => simulated::poll_write(&**stream, context, slices),
         }
     }
@@ -169,7 +185,7 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_flush(context),
             Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
             Stream::Unix(stream) => Pin::new(stream).poll_flush(context),
-            Stream::Simulated(_) => Poll::Ready(Ok(())),
+            Stream::Near(_) | Stream::Simulated(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -178,10 +194,56 @@ impl AsyncWrite for Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
             Stream::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Near(stream) => {
+                stream.shut_down();
+                Poll::Ready(Ok(()))
+            }
             Stream::Simulated(stream) => {
                 stream.shut_down();
                 Poll::Ready(Ok(()))
             }
+        }
+    }
+}
+
+/// Returns the path of the Unix socket on which a connection was accepted.
+fn path_of(socket: BorrowedFd<'_>) -> Option<Arc<Path>> {
+    let address = rustix::net::getsockname(socket).ok()?;
+    let address = rustix::net::SocketAddrUnix::try_from(address).ok()?;
+    let path = address.path_bytes().filter(|path| !path.is_empty())?;
+    Some(Path::new(OsStr::from_bytes(path)).into())
+}
+
+fn poll_read(
+    stream: &dyn NearStream,
+    context: &mut Context<'_>,
+    space: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    loop {
+        match stream.try_read(space.initialize_unfilled()) {
+            Ok(bytes) => {
+                space.advance(bytes);
+                return Poll::Ready(Ok(()));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ready!(stream.poll_readable(context))?;
+            }
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+    }
+}
+
+fn poll_write(
+    stream: &dyn NearStream,
+    context: &mut Context<'_>,
+    slices: &[IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    loop {
+        match stream.try_write(slices) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ready!(stream.poll_writable(context))?;
+            }
+            result => return Poll::Ready(result),
         }
     }
 }

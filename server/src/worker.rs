@@ -35,6 +35,7 @@ use crate::logins::Logins;
 use crate::long_keys::LongKeys;
 use crate::members::{Members, RingState};
 use crate::memory::{MemoryParts, POOL_RETAINED_MAX};
+use crate::near;
 use crate::probe::{self, Findings};
 use crate::programs::{self, ProgramService};
 use crate::restart::Restart;
@@ -138,6 +139,7 @@ pub(crate) enum Accepted {
     Tls(Box<TlsAccepted>, ListenerProtocol),
     Unix(std::os::unix::net::UnixStream, ListenerProtocol),
     Lane(std::os::unix::net::UnixStream),
+    Near(std::os::unix::net::UnixStream),
     Simulated(Box<dyn simulated::Connection>, SocketAddr, ListenerProtocol),
 }
 
@@ -149,6 +151,7 @@ impl Accepted {
             | Accepted::Unix(_, protocol)
             | Accepted::Simulated(_, _, protocol) => *protocol,
             Accepted::Lane(_) => ListenerProtocol::Lane,
+            Accepted::Near(_) => ListenerProtocol::Near,
         }
     }
 }
@@ -160,15 +163,18 @@ pub(crate) enum ListenerProtocol {
     Grpc,
     Programs,
     Lane,
+    /// Memcached's protocols through shared memory.
+    Near,
 }
 
 impl ListenerProtocol {
     /// Every protocol, in the order of its index.
-    pub(crate) const ALL: [ListenerProtocol; 4] = [
+    pub(crate) const ALL: [ListenerProtocol; 5] = [
         ListenerProtocol::Memcached,
         ListenerProtocol::Grpc,
         ListenerProtocol::Programs,
         ListenerProtocol::Lane,
+        ListenerProtocol::Near,
     ];
 
     /// Returns the name that metrics use.
@@ -178,6 +184,7 @@ impl ListenerProtocol {
             ListenerProtocol::Grpc => "grpc",
             ListenerProtocol::Programs => "programs",
             ListenerProtocol::Lane => "lane",
+            ListenerProtocol::Near => "near",
         }
     }
 }
@@ -341,6 +348,10 @@ fn take_over(
             sessions.spawn_local(lane::serve(stream, Rc::clone(context)));
             return;
         }
+        Accepted::Near(stream) => {
+            sessions.spawn_local(near::serve(stream, Rc::clone(context)));
+            return;
+        }
         Accepted::Tcp(stream, from, protocol) => {
             let stream = tokio::net::TcpStream::from_std(stream);
             (stream.map(|stream| (Stream::Tcp(stream), Some(from))), protocol)
@@ -379,8 +390,10 @@ fn begin(
         (Ok((stream, from)), ListenerProtocol::Programs) => {
             sessions.spawn_local(programs::serve(stream, from, Rc::clone(context)));
         }
-        // A lane arrives as `Accepted::Lane` and not as a stream.
-        (Ok(_), ListenerProtocol::Lane) => context.connections.leave(protocol),
+        // These arrive as variants of `Accepted` of their own and not as a stream.
+        (Ok(_), ListenerProtocol::Lane | ListenerProtocol::Near) => {
+            context.connections.leave(protocol);
+        }
         (Err(error), _) => {
             context.connections.leave(protocol);
             tracing::warn!(%error, "a connection could not be taken over");
@@ -426,6 +439,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             grpc_held_bytes: Cell::new(0),
             lane_held_bytes: Cell::new(0),
             watch_lane: plan.platform.watch_lane,
+            watch_near: plan.platform.watch_near,
             jobs: Cell::new(0),
             peers: RefCell::default(),
             devices: plan.devices.clone(),

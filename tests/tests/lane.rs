@@ -212,7 +212,7 @@ const IDLE_SHARE_MAX: f64 = 0.02;
 
 /// Returns the numbers of mappings and of descriptors of lane memory that a process holds.
 fn memory_of_lanes(process: &Process) -> (usize, usize) {
-    let of_lanes = |name: &str| name.contains("memfd:rebate-lane");
+    let of_lanes = |name: &str| name.contains("memfd:rebate-shared");
     let folder = format!("/proc/{}", process.id());
     let maps = std::fs::read_to_string(format!("{folder}/maps")).expect("it runs");
     let files = std::fs::read_dir(format!("{folder}/fd")).expect("it runs");

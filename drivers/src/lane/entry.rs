@@ -6,7 +6,7 @@ use device::lane::NoResult;
 use device::{Class, Codec, Dialect, Level, Task, TenantId};
 use units::Nanos;
 
-use super::memory::ENTRY_WORDS;
+use crate::shared::memory::ENTRY_WORDS;
 
 type Words = [u64; ENTRY_WORDS];
 

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use rustix::thread::sched_getcpu;
 use tokio::sync::Notify;
 use units::ByteCount;
 
-use super::handshake::{self, AWAKE};
-use super::memory::{ENTRIES, LocalHalf, PeerHalf, Region, Word};
-use super::socket::{self, SocketState, Users};
-use super::{Counts, Problem};
+use super::{Counts, PROTOCOL, Problem};
+use crate::shared::handshake::{self, AWAKE};
+use crate::shared::memory::{ENTRIES, LocalHalf, PeerHalf, Region, Word};
+use crate::shared::socket::{self, SocketState, Users};
+use crate::shared::{cpu, shares_its_core};
 
 pub(super) struct Link {
     pub(super) local: LocalHalf,
@@ -50,7 +50,8 @@ impl Link {
     ) -> Result<Self, Problem> {
         Users::current().check(&socket).map_err(Problem::Peer)?;
         let local = LocalHalf::new().map_err(Problem::Memory)?;
-        let greeted = socket::greet(&socket, local.file(), region.file(), work_bytes_max.0);
+        let greeted =
+            socket::greet(&socket, &PROTOCOL, local.file(), region.file(), work_bytes_max.0);
         greeted.map_err(|error| Problem::Peer(error.to_string()))?;
         counts.opened.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
@@ -158,9 +159,11 @@ impl Link {
             return false;
         }
         if self.peer.get().is_none() {
-            match socket::greeting(self.socket.as_fd()).and_then(|received| match received {
-                Some(greeting) => PeerHalf::map(&greeting.passed).map(Some),
-                None => Ok(None),
+            match socket::greeting(self.socket.as_fd(), &PROTOCOL).and_then(|received| {
+                match received {
+                    Some(greeting) => PeerHalf::map(&greeting.passed).map(Some),
+                    None => Ok(None),
+                }
             }) {
                 Ok(None) => {}
                 Ok(Some(peer)) => {
@@ -200,14 +203,4 @@ impl Link {
 /// impossible.
 pub(super) fn fresh(tail: u64, seen: u64) -> Option<u64> {
     Some(tail.wrapping_sub(seen)).filter(|fresh| *fresh <= ENTRIES)
-}
-
-/// Returns whether the peer last ran on this thread's core. In that case the peer cannot run while this thread polls.
-pub(super) fn shares_its_core(peer: &PeerHalf) -> bool {
-    peer.word(Word::Cpu) == cpu()
-}
-
-/// Returns the processor of this thread in the encoding of [`Word::Cpu`].
-pub(super) fn cpu() -> u64 {
-    sched_getcpu() as u64 + 1
 }

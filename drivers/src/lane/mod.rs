@@ -67,15 +67,11 @@
 //! passes the answer. A service holds at most 256 jobs and unread answers of a lane, and disconnects a lane with
 //! more. It also disconnects a lane whose region is larger than the largest job that the service accepts requires.
 
-mod adaptive_polling;
 mod doorbell;
 mod entry;
-mod handshake;
 mod link;
-mod memory;
 mod queue;
 mod server;
-mod socket;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -88,8 +84,10 @@ use device::{Capabilities, Codec, Device, DeviceError, Dialect, Memory, Queue, W
 use units::{ByteCount, Clock, SystemClock, limits};
 
 use link::Link;
-use memory::{BLOCKS_BYTES_MAX, Blocks, Region, UNIT_BYTES};
 use queue::LaneQueue;
+
+use crate::shared::memory::{BLOCKS_BYTES_MAX, Blocks, Region, UNIT_BYTES};
+use crate::shared::socket::Protocol;
 
 pub use device::lane::{NoResult, Pause, Problem, RESULT_AT, Request, ServedLane, Taken};
 pub use doorbell::watch;
@@ -250,6 +248,11 @@ impl Copied {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
+
+/// What the greetings of lanes say. The version is that of the greeting, the layout and the entries. The number of a
+/// greeting is the size of the largest job that the peer may send or accepts (bytes). The size of a job is the size of
+/// its input, or of its result if the job decompresses.
+const PROTOCOL: Protocol = Protocol { magic: *b"REBALANE", version: 3, name: "lanes" };
 
 /// Returns the size of the result region of a lane whose jobs have at most this size (bytes). Each result
 /// also needs the unused bytes in front of it.

@@ -20,9 +20,9 @@ use units::{Clock, Nanos};
 
 use super::entry::{self, Submission};
 use super::link::{Link, fresh};
-use super::memory::{ENTRIES, LocalBlock, Word};
 use super::watch::{self, Watch};
 use super::{LaneOptions, Problem};
+use crate::shared::memory::{ENTRIES, LocalBlock, Word};
 
 pub(super) struct LaneQueue {
     capabilities: Arc<Capabilities>,

@@ -18,13 +18,14 @@ use device::{Buffer, Pool};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use units::{ByteCount, Nanos};
 
-use super::adaptive_polling::{AdaptivePolling, POLL_MAX};
 use super::entry::{Answer, Completion, Submission};
-use super::handshake::{self, AWAKE};
-use super::link::{cpu, fresh, shares_its_core};
-use super::memory::{Blocks, ENTRIES, LocalHalf, PeerHalf, Region, Word};
-use super::socket::{self, Greeting, SocketState, Users};
-use super::{inputs_bytes, results_bytes};
+use super::link::fresh;
+use super::{PROTOCOL, inputs_bytes, results_bytes};
+use crate::shared::adaptive_polling::{AdaptivePolling, POLL_MAX, POLLS_PER_CLOCK_READ};
+use crate::shared::handshake::{self, AWAKE};
+use crate::shared::memory::{Blocks, ENTRIES, LocalHalf, PeerHalf, Region, Word};
+use crate::shared::socket::{self, Greeting, SocketState, Users};
+use crate::shared::{cpu, shares_its_core};
 
 /// One client's lane. It belongs to the thread that serves it.
 pub struct LaneServer {
@@ -73,8 +74,8 @@ impl LaneServer {
         work_bytes_max: ByteCount,
     ) -> Result<Option<Self>, Problem> {
         Users::current().check(socket).map_err(Problem::Peer)?;
-        let greeting = socket::greeting(socket).map_err(Problem::Peer)?;
-        let Some(Greeting { passed, work_bytes_max: asked }) = greeting else { return Ok(None) };
+        let greeting = socket::greeting(socket, &PROTOCOL).map_err(Problem::Peer)?;
+        let Some(Greeting { passed, bytes_max: asked }) = greeting else { return Ok(None) };
         if asked > work_bytes_max.0 {
             let (asked, both) = (ByteCount(asked), "give both the same store.item_bytes_max");
             return Err(Problem::Peer(format!(
@@ -91,7 +92,8 @@ impl LaneServer {
         }
         let local = LocalHalf::new().map_err(Problem::Memory)?;
         let region = Region::new(results_bytes(work_bytes_max)).map_err(Problem::Memory)?;
-        let greeted = socket::greet(socket, local.file(), region.file(), work_bytes_max.0);
+        let greeted =
+            socket::greet(socket, &PROTOCOL, local.file(), region.file(), work_bytes_max.0);
         greeted.map_err(|error| Problem::Peer(error.to_string()))?;
         // The pool retains nothing, because any other size may need the space of a returned block.
         let blocks = Blocks::with_padding(&region, RESULT_AT);
@@ -341,6 +343,3 @@ impl ServedLane for LaneServer {
         ByteCount(self.region.used_bytes() as u64)
     }
 }
-
-/// The number of reads of the memory between two reads of the clock, which cost more.
-const POLLS_PER_CLOCK_READ: u32 = 8;

@@ -1,6 +1,6 @@
 //! Watches for answers. On a tokio executor a task watches, and on a thread without an executor a separate
 //! thread does. Both end with the lane. The task polls the memory while that pays (see
-//! [`super::adaptive_polling`]), and otherwise sleeps on the socket. The thread only sleeps, because the
+//! [`crate::shared::adaptive_polling`]), and otherwise sleeps on the socket. The thread only sleeps, because the
 //! queue's owner may poll at any time.
 
 use std::future::poll_fn;
@@ -8,16 +8,15 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::thread;
 
-use device::lane::Doorbell;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::adaptive_polling::{AdaptivePolling, POLL_MAX};
-use super::doorbell::WatchedSocket;
 use super::link::Link;
+use crate::shared::adaptive_polling::{AdaptivePolling, POLL_MAX, POLLS_PER_CLOCK_READ};
+use crate::shared::doorbell::WatchedSocket;
 
 /// The watcher of a lane. Dropping it ends the watch.
 pub(super) enum Watch {
@@ -143,6 +142,3 @@ pub(super) fn in_thread(link: &Arc<Link>, waker: Waker) -> std::io::Result<Watch
     thread::Builder::new().name("lane".to_owned()).spawn(run)?;
     Ok(Watch::Thread)
 }
-
-/// The number of reads of the memory between two reads of the clock, which cost more.
-const POLLS_PER_CLOCK_READ: u32 = 8;

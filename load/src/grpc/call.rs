@@ -67,7 +67,7 @@ pub(super) fn client(
 ) -> Client {
     let authority = match &address.endpoint {
         Endpoint::Tcp(place) | Endpoint::Tls { place, .. } => place.to_string(),
-        Endpoint::Unix(_) => "localhost".to_owned(),
+        Endpoint::Unix(_) | Endpoint::Near(_) => "localhost".to_owned(),
     };
     let origin = http::Uri::try_from(format!("http://{authority}"));
     let origin = origin.expect("a socket's address is an authority");

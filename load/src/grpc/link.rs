@@ -50,6 +50,8 @@ pub(super) async fn adopt(
         }
         Endpoint::Tcp(_) => handshake(TcpStream::from_std(socket.into())?, traffic).await,
         Endpoint::Unix(_) => handshake(UnixStream::from_std(socket.into())?, traffic).await,
+        // No address has gRPC and shared memory.
+        Endpoint::Near(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
@@ -67,6 +69,7 @@ pub(super) async fn open(address: &Address, traffic: &Arc<Traffic>) -> io::Resul
             secure(stream, host, traffic).await
         }
         Endpoint::Unix(path) => handshake(UnixStream::connect(path).await?, traffic).await,
+        Endpoint::Near(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 

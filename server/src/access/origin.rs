@@ -41,6 +41,7 @@ impl Origin {
                 origin.with_certificate(names)
             }
             Stream::Unix(stream) => Self::from_unix(stream),
+            Stream::Near(stream) => Self::from_unix(stream.socket()),
         }
     }
 

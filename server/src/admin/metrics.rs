@@ -55,6 +55,7 @@ pub(super) fn render(admin: &Admin) -> String {
     grpc(&mut page, &workers);
     access(&mut page, &workers, &plan.control);
     lanes(&mut page, &workers);
+    near(&mut page, &workers);
     let executors = plan.program_metrics.read();
     if !executors.is_empty() {
         let begin = page.len();
@@ -424,6 +425,22 @@ pub(super) fn lanes(page: &mut Exposition, workers: &Workers<'_>) {
         .sample(&[], workers.sum(|c| &c.lanes.copies));
     page.counter("rebate_lane_copied_bytes_total", "Bytes of values copied on account of lanes.")
         .sample(&[], workers.sum(|c| &c.lanes.copied_bytes));
+}
+
+pub(super) fn near(page: &mut Exposition, workers: &Workers<'_>) {
+    page.gauge("rebate_near_held_bytes", "Bytes of memory shared with near clients now.")
+        .sample(&[], workers.sum(|c| &c.near.held_bytes));
+    page.counter("rebate_near_refused_total", "Near clients refused: a wrong or late greeting.")
+        .sample(&[], workers.sum(|c| &c.near.refused));
+    page.counter("rebate_near_broken_total", "Near clients cut: they broke the memory's rules.")
+        .sample(&[], workers.sum(|c| &c.near.broken));
+    page.counter("rebate_near_bells_total", "Times that a near client was woken.")
+        .sample(&[], workers.sum(|c| &c.near.doorbells));
+    page.counter(
+        "rebate_near_sleeps_total",
+        "Times that the server slept until a near client rang.",
+    )
+    .sample(&[], workers.sum(|c| &c.near.sleeps));
 }
 
 pub(super) fn grpc(page: &mut Exposition, workers: &Workers<'_>) {

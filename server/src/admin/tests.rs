@@ -211,6 +211,7 @@ fn every_counter_is_shown_by_its_own_number() {
     let mut numbers = BTreeMap::new();
     let named = counters.commands.named().into_iter().chain(counters.values.named());
     let named = named.chain(counters.grpc.named()).chain(counters.lanes.named());
+    let named = named.chain(counters.near.named());
     let named = named.chain(counters.programs.named()).chain(counters.tasks.named());
     let control = Control::default();
     let named = named.chain(control.named()).chain(counters.access.named());
@@ -232,6 +233,7 @@ fn every_counter_is_shown_by_its_own_number() {
     metrics::grpc(&mut page, &workers);
     metrics::access(&mut page, &workers, &control);
     metrics::lanes(&mut page, &workers);
+    metrics::near(&mut page, &workers);
     metrics::tasks(&mut page, &workers, &control, &[]);
     programs::connections(&mut page, &workers);
     assert_shown(page, &numbers);

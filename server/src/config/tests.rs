@@ -181,6 +181,7 @@ fn values_of_every_kind_are_read_from_text() {
         ("server.listen", "127.0.0.1:1, [::1]:2"),
         ("server.lane_listen", "/run/rebate.lane"),
         ("server.unix_socket", "/run/rebate.sock"),
+        ("server.near_listen", "/run/rebate.near"),
         ("server.unix_socket_mode", "0o640"),
         ("server.admin_listen", ""),
         ("store.memory", "1g"),
@@ -372,6 +373,7 @@ fn the_table_of_keys_covers_every_field() {
     config.scheduler.login_file = Some("/login".into());
     config.server.token_file = Some("/tokens".into());
     config.server.unix_socket = Some("/run/rebate.sock".into());
+    config.server.near_listen = Some("/run/rebate.near".into());
     config.store.file = Some("/var/lib/rebate/items".into());
     config.tls = TlsConfig {
         cert_file: Some("/etc/rebate/cert.pem".into()),

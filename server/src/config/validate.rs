@@ -52,6 +52,12 @@ fn check_listeners(config: &Config, refuse: Refuse<'_>) {
             "is set and server.roles has no compression: there is nothing to serve there".into(),
         );
     }
+    if server.near_listen.is_some() && !services.frontend {
+        refuse(
+            "server.near_listen",
+            "is set and server.roles has no frontend: there is nothing to serve there".into(),
+        );
+    }
     let has_programs = !programs.listen.is_empty();
     if has_programs && !services.programs {
         refuse(
@@ -78,10 +84,13 @@ fn check_listeners(config: &Config, refuse: Refuse<'_>) {
                 .into(),
         );
     }
-    if services.frontend && server.listen.is_empty() && server.unix_socket.is_none() {
+    let is_on_host = server.unix_socket.is_some() || server.near_listen.is_some();
+    if services.frontend && server.listen.is_empty() && !is_on_host {
         refuse(
             "server.listen",
-            "is empty and there is no server.unix_socket: no client could connect".into(),
+            "is empty and there is no server.unix_socket and no server.near_listen: no client \
+             could connect"
+                .into(),
         );
     }
 }

@@ -22,6 +22,7 @@ use crate::budget::Permit;
 use crate::connection_table::{CloseReason, State};
 use crate::context::WorkerContext;
 use crate::counters::Stage;
+use crate::near;
 use crate::reply_buffer::CALL_BYTES_MAX;
 use crate::stream::Stream;
 use crate::watchers::ConnectionEvent;
@@ -30,6 +31,11 @@ use crate::worker::ListenerProtocol;
 /// Serves one connection to its end.
 pub(crate) async fn serve(stream: Stream, from: Option<SocketAddr>, context: Rc<WorkerContext>) {
     let _open = Open::count(&context, ListenerProtocol::Memcached);
+    converse(stream, from, Rc::clone(&context)).await;
+}
+
+/// Serves one connection that is counted as open to its end.
+pub(crate) async fn converse(stream: Stream, from: Option<SocketAddr>, context: Rc<WorkerContext>) {
     let entered = Client::enter(&context, || Origin::new(&stream, from));
     let connection = context.connection_table.enter(&stream, from);
     let mut session = Session::new(Transport::Stream(stream), Rc::clone(&context));
@@ -89,6 +95,10 @@ impl Session {
         }
     }
 
+    pub(super) const fn is_near(&self) -> bool {
+        matches!(&self.transport, Transport::Stream(Stream::Near(_)))
+    }
+
     /// Returns what is known of the client of a connection.
     pub(super) fn origin(&self) -> Origin {
         self.stream().map(|stream| Origin::new(stream, self.from)).unwrap_or_default()
@@ -110,8 +120,10 @@ impl Session {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     drop(input);
-                    // Other sessions have their turn now.
-                    self.served = 0;
+                    // Other sessions have their turn now, unless a near client sends more at once.
+                    if !self.is_near() {
+                        self.served = 0;
+                    }
                     if self.wait_readable().await? { continue } else { break }
                 }
                 Err(error) => return Err(error),
@@ -169,6 +181,9 @@ impl Session {
             stream.poll_readable(task).map_ok(|()| true)
         })
         .await;
+        if let Stream::Near(stream) = stream {
+            near::count(context, &**stream);
+        }
         self.set_state(State::Serves);
         readable
     }
@@ -332,6 +347,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if let Transport::Stream(Stream::Near(stream)) = &self.transport {
+            near::count(&self.context, &**stream);
+        }
         self.context.shutdown.leave(self.place);
         let is_error = self.close_reason == CloseReason::Error;
         if is_error && self.context.is_draining() {

@@ -23,7 +23,7 @@ mod watch;
 mod window;
 mod wrong_protocol;
 
-pub(crate) use connection::{Open, serve};
+pub(crate) use connection::{Open, converse, serve};
 pub(crate) use edit::Edits;
 pub(crate) use execute::{NoAnswer, ReplyBudget, execute};
 pub(crate) use info::VERSION;

@@ -17,8 +17,12 @@ impl Session {
         let commands = &self.context.counters.commands;
         // Clients that log in as in memcached's text protocol can do so only there.
         let is_text_only = self.client.as_ref().is_some_and(|client| client.is_text_only());
-        let served =
-            if is_text_only { ProtocolName::Ascii } else { self.context.config.server.protocol };
+        let served = match (is_text_only, self.is_near()) {
+            (true, _) => ProtocolName::Ascii,
+            // Clients that share memory speak packets, whatever those of sockets may speak.
+            (false, true) => ProtocolName::Auto,
+            (false, false) => self.context.config.server.protocol,
+        };
         match (served, self.protocol) {
             (ProtocolName::Ascii, Speaks::Binary) => {
                 commands.refused_binary.up();

@@ -77,7 +77,7 @@ pub(super) fn connection(out: &mut Vec<u8>, event: &ConnectionEvent<'_>) {
     let ConnectionEvent { address, descriptor, closed } = *event;
     let (address, port, transport) = match address {
         Address::Tcp(address) => (address.ip().to_string(), address.port(), "tcp"),
-        Address::Unix(_) => ("unix".to_owned(), 0, "local"),
+        Address::Unix(_) | Address::Near(_) => ("unix".to_owned(), 0, "local"),
     };
     let kind = if closed.is_some() { "conn_close" } else { "conn_new" };
     write(out, format_args!("type={kind} rip={address} rport={port} transport={transport} "));

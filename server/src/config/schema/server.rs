@@ -12,8 +12,8 @@ use crate::config::keys::{Key, Kind, MEMORY_MAX, THREADS_MAX, TIME_MS_MAX, hot, 
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
     /// The services of this process: `all`, or any of `frontend` (memcached clients, and gRPC's Cache), `compression`,
-    /// `store`, `scheduler`, `programs`. Only a frontend listens on `listen` and `unix_socket`. A process without a
-    /// frontend needs `grpc_listen`, `lane_listen` or `programs.listen`.
+    /// `store`, `scheduler`, `programs`. Only a frontend listens on `listen`, `unix_socket` and `near_listen`. A
+    /// process without a frontend needs `grpc_listen`, `lane_listen` or `programs.listen`.
     pub roles: Vec<RoleName>,
     /// TCP addresses for clients. Port 0 takes a free port. `tls://` before an address means TLS ([TLS](tls.md)). An
     /// address other than loopback needs rules about clients (`access_file` or `token_file`) or `insecure`.
@@ -29,6 +29,9 @@ pub struct ServerConfig {
     /// A Unix socket for clients. With it TCP is off, unless `listen` is set too. A socket file on which nobody listens
     /// is replaced.
     pub unix_socket: Option<PathBuf>,
+    /// A Unix socket on which [near clients](near.md) of this host connect. Their requests come through shared memory,
+    /// without the kernel. TCP stays on. A socket file on which nobody listens is replaced.
+    pub near_listen: Option<PathBuf>,
     /// The permission bits of Unix sockets, memcached's `-a`.
     pub unix_socket_mode: u32,
     /// The address of HTTP for `/metrics`, `/healthz`, `/readyz`, `/config`, and `/scheduler` of a scheduler. Empty
@@ -54,10 +57,10 @@ pub struct ServerConfig {
     /// connections to every memcached server.
     pub threads: usize,
     /// The most clients. Further clients get `ERROR Too many open connections` and are closed. If there are listeners
-    /// of several kinds (memcached, gRPC, programs, lanes), a sixteenth is reserved for each kind, so that clients of
-    /// one kind do not lock out the others. At start the limit on open files is raised to fit. If it cannot be raised,
-    /// `rebate serve` lowers this key to what fits, also after a reload, and warns; `rebate memcached` does not start,
-    /// like memcached.
+    /// of several kinds (memcached, gRPC, programs, lanes, near), a sixteenth is reserved for each kind, so that
+    /// clients of one kind do not lock out the others. At start the limit on open files is raised to fit. If it cannot
+    /// be raised, `rebate serve` lowers this key to what fits, also after a reload, and warns; `rebate memcached` does
+    /// not start, like memcached.
     pub connections_max: usize,
     /// What memcached clients may speak: `ascii` (text and meta commands), `binary` (the binary protocol), or `auto`
     /// for both, which the first byte of a connection decides. Clients of the other protocol get an error that they can
@@ -114,6 +117,7 @@ impl Default for ServerConfig {
             lane_listen: None,
             listen: vec!["127.0.0.1:11211".to_owned()],
             unix_socket: None,
+            near_listen: None,
             unix_socket_mode: 0o700,
             admin_listen: String::new(),
             admin_hosts: Vec::new(),
@@ -147,6 +151,7 @@ pub(super) const KEYS: &[Key] = &[
     restart("server.grpc_listen", Kind::GrpcAddresses).flag("--grpc-listen"),
     restart("server.lane_listen", Kind::Path).flag("--lane-listen"),
     restart("server.unix_socket", Kind::Path).flag("--unix-socket"),
+    restart("server.near_listen", Kind::Path).flag("--near-listen"),
     restart("server.unix_socket_mode", Kind::Mode),
     restart("server.admin_listen", Kind::Address).flag("--admin-listen"),
     hot("server.admin_hosts", Kind::Hosts),

@@ -13,7 +13,7 @@
 
 /// Publishes entries by `store` (a release store of the tail) and returns whether the other side must be
 /// woken. `rung` is the number of the last sleep for which the doorbell was rung.
-pub(super) fn publish(
+pub(crate) fn publish(
     store: impl FnOnce(),
     fence: impl FnOnce(),
     asleep: impl FnOnce() -> u64,
@@ -31,7 +31,7 @@ pub(super) fn publish(
 
 /// Announces by `store` that this side sleeps, and returns whether it may sleep. It must stay awake if
 /// `is_news` returns true.
-pub(super) fn fall_asleep(
+pub(crate) fn fall_asleep(
     store: impl FnOnce(),
     fence: impl FnOnce(),
     is_news: impl FnOnce() -> bool,
@@ -42,7 +42,7 @@ pub(super) fn fall_asleep(
 }
 
 /// The value of the `asleep` word while a side is awake and needs no doorbell.
-pub(super) const AWAKE: u64 = 0;
+pub(crate) const AWAKE: u64 = 0;
 
 #[cfg(test)]
 mod tests {

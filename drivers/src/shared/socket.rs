@@ -1,6 +1,6 @@
-//! The Unix socket of a lane. It carries the greetings, the doorbells, and the end. Each side sends one greeting with
-//! its memory. From then on a byte is a doorbell, and the end of the stream means that the peer has ended, whatever
-//! the cause.
+//! The Unix socket between two sides that share memory. It carries the greetings, the doorbells, and the end. Each side
+//! sends one greeting with its memory. From then on a byte is a doorbell, and the end of the stream means that the peer
+//! has ended, whatever the cause.
 //!
 //! Doorbells are bytes of this socket and not an eventfd, because both holders share the flags of an eventfd.
 //! A peer could make it blocking and fill it, and the next doorbell of this side would never return. A socket
@@ -23,7 +23,7 @@ use super::memory::PassedFiles;
 
 /// The result of a read of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SocketState {
+pub(crate) enum SocketState {
     /// Nothing is left to read now.
     Open,
     /// The peer is gone.
@@ -32,7 +32,7 @@ pub(super) enum SocketState {
 
 /// The users whose processes may be the peer.
 #[derive(Debug)]
-pub(super) struct Users {
+pub(crate) struct Users {
     user: u32,
     root: u32,
     /// The user id that the system shows for all users without an id in this process's user namespace. None
@@ -41,7 +41,7 @@ pub(super) struct Users {
 }
 
 impl Users {
-    pub(super) fn current() -> Self {
+    pub(crate) fn current() -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let overflow_uid = || {
             let number = read("/proc/sys/kernel/overflowuid");
@@ -53,7 +53,7 @@ impl Users {
 
     /// Refuses a peer of another user, because lanes are for processes that could read each other's memory
     /// anyway. It calls nix, because rustix cannot represent the process id 0 of a peer in another container.
-    pub(super) fn check(&self, socket: &impl AsFd) -> Result<(), String> {
+    pub(crate) fn check(&self, socket: &impl AsFd) -> Result<(), String> {
         let peer = getsockopt(socket, sockopt::PeerCredentials);
         let theirs = peer.map_err(|error| format!("who it is cannot be told: {error}"))?.uid();
         let Self { user, root, overflow_uid } = self;
@@ -65,7 +65,7 @@ impl Users {
         }
         if theirs != *user && theirs != *root {
             return Err(format!(
-                "it runs as user {theirs}, and a lane is for user {user} and root only"
+                "it runs as user {theirs}, and this memory is for user {user} and root only"
             ));
         }
         Ok(())
@@ -81,28 +81,37 @@ fn maps_all(uid_map: &str) -> bool {
 
 const OVERFLOW_UID_DEFAULT: u32 = 65_534;
 
+/// What two sides say to make sure that they mean the same.
+#[derive(Debug)]
+pub(crate) struct Protocol {
+    pub(crate) magic: [u8; 8],
+    pub(crate) version: u64,
+    /// What the protocol is for, in the plural.
+    pub(crate) name: &'static str,
+}
+
 /// The message that each peer sends once.
 #[derive(Debug)]
-pub(super) struct Greeting {
-    /// The size of the largest job that the peer may send or accepts (bytes). The size of a job is the size of its
-    /// input, or of its result if the job decompresses.
-    pub(super) passed: PassedFiles,
-    pub(super) work_bytes_max: u64,
+pub(crate) struct Greeting {
+    pub(crate) passed: PassedFiles,
+    /// A size, which the protocol gives a meaning (bytes).
+    pub(crate) bytes_max: u64,
 }
 
 /// Sends the greeting with the local half and the local region.
-pub(super) fn greet(
+pub(crate) fn greet(
     socket: impl AsFd,
+    protocol: &Protocol,
     half: BorrowedFd<'_>,
     region: BorrowedFd<'_>,
-    work_bytes_max: u64,
+    bytes_max: u64,
 ) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fds = [half, region];
     assert!(control.push(SendAncillaryMessage::ScmRights(&fds)), "room for two descriptors");
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let words = [MAGIC, VERSION.to_ne_bytes(), work_bytes_max.to_ne_bytes()];
+    let words = [protocol.magic, protocol.version.to_ne_bytes(), bytes_max.to_ne_bytes()];
     let parts = words.each_ref().map(|word| IoSlice::new(word));
     // A message this short is sent as a whole or not at all.
     sendmsg(socket, &parts, &mut control, flags).map(drop)
@@ -112,7 +121,7 @@ pub(super) fn greet(
 ///
 /// # Errors
 /// The peer sent something else. The text describes it.
-pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Greeting>, String> {
+pub(crate) fn greeting(socket: impl AsFd, protocol: &Protocol) -> Result<Option<Greeting>, String> {
     let mut words = [[0; 8]; 3];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -134,32 +143,34 @@ pub(super) fn greeting(socket: impl AsFd) -> Result<Option<Greeting>, String> {
         return Err("it hung up before its greeting: its own log says why".into());
     }
     let [magic, version, limit] = words;
-    if magic != MAGIC {
+    if magic != protocol.magic {
         return Err("it does not speak this protocol".into());
     }
     let version = u64::from_ne_bytes(version);
-    if read != words.as_flattened().len() || version != VERSION {
-        return Err(format!("it speaks version {version} of lanes, and this process {VERSION}"));
+    let Protocol { version: ours, name, .. } = protocol;
+    if read != words.as_flattened().len() || version != *ours {
+        return Err(format!("it speaks version {version} of {name}, and this process {ours}"));
     }
-    let [half, region] =
-        fds.try_into().map_err(|_| "it sent not the two pieces of memory of a lane")?;
+    let [half, region] = fds
+        .try_into()
+        .map_err(|_| format!("it sent not the two pieces of memory that {name} have"))?;
     let passed = PassedFiles { half, region };
-    Ok(Some(Greeting { passed, work_bytes_max: u64::from_ne_bytes(limit) }))
+    Ok(Some(Greeting { passed, bytes_max: u64::from_ne_bytes(limit) }))
 }
 
 /// The largest number of doorbells that may be unread. It is far below the capacity of a socket, because a
 /// full socket accepts no more.
-pub(super) const UNREAD_MAX: u64 = 32;
+pub(crate) const UNREAD_MAX: u64 = 32;
 
 /// Wakes the peer. If the socket is full of doorbells, they have already woken the peer. If the socket is closed, a
 /// later read reports that.
-pub(super) fn ring(socket: impl AsFd) {
+pub(crate) fn ring(socket: impl AsFd) {
     let _ = send(socket, &[DOORBELL], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
 /// Reads all doorbells that have arrived, so that a side that waits for new bytes on the socket misses none. A peer
 /// that rings without end counts as gone.
-pub(super) fn read_doorbells(socket: impl AsFd) -> SocketState {
+pub(crate) fn read_doorbells(socket: impl AsFd) -> SocketState {
     let mut bytes = [0; DOORBELLS_PER_READ];
     for _ in 0..READS_MAX {
         match recv(&socket, &mut bytes[..], RecvFlags::DONTWAIT) {
@@ -173,11 +184,6 @@ pub(super) fn read_doorbells(socket: impl AsFd) -> SocketState {
     }
     SocketState::Closed
 }
-
-const MAGIC: [u8; 8] = *b"REBALANE";
-
-/// The version of the greeting, the layout and the entries.
-const VERSION: u64 = 3;
 
 const DOORBELL: u8 = b'!';
 
@@ -195,6 +201,8 @@ mod tests {
     use super::super::memory::{LocalHalf, PeerHalf, Region};
     use super::*;
 
+    const PROTOCOL: Protocol = Protocol { magic: *b"REBALANE", version: 3, name: "lanes" };
+
     fn pair() -> (UnixStream, UnixStream) {
         UnixStream::pair().expect("two sockets")
     }
@@ -204,11 +212,11 @@ mod tests {
         let (here, there) = pair();
         let (local, region) =
             (LocalHalf::new().expect("memory"), Region::new(1 << 20).expect("memory"));
-        assert!(greeting(&there).expect("nothing wrong yet").is_none());
-        greet(&here, local.file(), region.file(), 12_345).expect("sent");
+        assert!(greeting(&there, &PROTOCOL).expect("nothing wrong yet").is_none());
+        greet(&here, &PROTOCOL, local.file(), region.file(), 12_345).expect("sent");
         ring(&here);
-        let greeting = greeting(&there).expect("a greeting").expect("is there");
-        assert_eq!(greeting.work_bytes_max, 12_345);
+        let greeting = greeting(&there, &PROTOCOL).expect("a greeting").expect("is there");
+        assert_eq!(greeting.bytes_max, 12_345);
         PeerHalf::map(&greeting.passed).expect("a half and a region");
         assert_eq!(read_doorbells(&there), SocketState::Open);
         assert_eq!(read_doorbells(&there), SocketState::Open);
@@ -254,7 +262,7 @@ mod tests {
             let (mut here, there) = pair();
             here.write_all(sent).expect("sent");
             drop(here);
-            let problem = greeting(&there).expect_err("not a greeting");
+            let problem = greeting(&there, &PROTOCOL).expect_err("not a greeting");
             assert!(problem.contains(why), "{problem}");
         }
     }

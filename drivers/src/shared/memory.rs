@@ -1,8 +1,9 @@
-//! The memory of a lane. Each side has a half with its words and its ring, and a region with its blocks. Only the
-//! side that made a memory writes it. Seals allow the other side to map it for reading only and prevent it from
-//! becoming shorter under a reader. So what this side wrote cannot change unexpectedly, but everything that the other
-//! side wrote may change at any time. Therefore words are read once and values are copied once, and the caller checks
-//! the copies. [`super`] describes the layout. This module does not know the meaning of the words.
+//! The memory that two sides share. Each side has a half with its words and its ring, and a region with its blocks.
+//! Only the side that made a memory writes it. Seals allow the other side to map it for reading only and prevent it
+//! from becoming shorter under a reader. So what this side wrote cannot change unexpectedly, but everything that the
+//! other side wrote may change at any time. Therefore words are read once and values are copied once, and the caller
+//! checks the copies. [`crate::lane`] and [`crate::near`] describe the layouts. This module does not know the meaning
+//! of the words.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,16 +23,16 @@ use rustix::fs::{
 };
 
 /// The number of words of a ring entry.
-pub(super) const ENTRY_WORDS: usize = 8;
+pub(crate) const ENTRY_WORDS: usize = 8;
 
 /// The number of entries of each ring. It is also the most jobs of one lane.
-pub(super) const ENTRIES: u64 = 256;
+pub(crate) const ENTRIES: u64 = 256;
 
 /// The single words of a half, with their offsets (bytes). Each word has its own cache line, because the words change
 /// at different times.
 #[derive(Clone, Copy, Debug)]
 #[repr(usize)]
-pub(super) enum Word {
+pub(crate) enum Word {
     /// The number of entries that the half's owner has written to its ring since the start.
     Tail = 0,
     /// The number of entries of the other ring that the owner has finished with.
@@ -40,6 +41,9 @@ pub(super) enum Word {
     Asleep = 128,
     /// The last processor that the owner ran on, plus one.
     Cpu = 192,
+    /// Zero while the owner does not wait for space to write, and otherwise the number of its wait. No number is used
+    /// twice. Only near connections use this word.
+    Blocked = 256,
 }
 
 const RING_AT: usize = 4_096;
@@ -47,52 +51,62 @@ const HALF_BYTES: usize = RING_AT + ENTRIES as usize * ENTRY_WORDS * 8;
 
 /// The size of the largest region that is mapped (bytes). It exceeds the needs of any lane and limits how
 /// much memory a peer can make this process touch.
-pub(super) const BLOCKS_BYTES_MAX: usize = 256 << 20;
+pub(crate) const BLOCKS_BYTES_MAX: usize = 256 << 20;
 
 /// The memory that one side passes to the other side.
 #[derive(Debug)]
-pub(super) struct PassedFiles {
-    pub(super) half: OwnedFd,
-    pub(super) region: OwnedFd,
+pub(crate) struct PassedFiles {
+    pub(crate) half: OwnedFd,
+    pub(crate) region: OwnedFd,
 }
 
 /// Memory that only this process can write, and only through this mapping. It is zeroed.
 struct Sealed {
     map: MmapRaw,
-    file: OwnedFd,
+    /// The memory, to pass it to the peer. None once it was passed, if its owner closes it then.
+    file: Option<OwnedFd>,
 }
 
 impl Sealed {
     fn new(bytes: usize) -> io::Result<Self> {
-        let file = memfd_create("rebate-lane", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = memfd_create("rebate-shared", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes as u64)?;
         let map = MmapOptions::new().len(bytes).map_raw(&file)?;
         // From here on, only the mapping above can write.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         fcntl_add_seals(&file, seals)?;
-        Ok(Self { map, file })
+        Ok(Self { map, file: Some(file) })
+    }
+
+    fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_ref().expect("the memory is passed before its file is closed").as_fd()
     }
 }
 
 /// The half that this process writes.
-pub(super) struct LocalHalf(Sealed);
+pub(crate) struct LocalHalf(Sealed);
 
 impl LocalHalf {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Sealed::new(HALF_BYTES).map(Self)
     }
 
     /// Returns the memory, to pass it to the peer.
-    pub(super) fn file(&self) -> BorrowedFd<'_> {
-        self.0.file.as_fd()
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.0.file()
     }
 
-    pub(super) fn word(&self, word: Word) -> &AtomicU64 {
+    /// Closes the file of the memory after it was passed. The mapping stays.
+    pub(crate) fn close_file(&mut self) {
+        self.0.file = None;
+    }
+
+    pub(crate) fn word(&self, word: Word) -> &AtomicU64 {
         self.at(word as usize)
     }
 
     /// Writes one entry of the ring. The caller must publish the tail after it.
-    pub(super) fn put(&self, index: u64, words: [u64; ENTRY_WORDS]) {
+    pub(crate) fn put(&self, index: u64, words: [u64; ENTRY_WORDS]) {
         let at = entry_at(index);
         for (number, word) in words.into_iter().enumerate() {
             self.at(at + number * 8).store(word, Ordering::Relaxed);
@@ -108,8 +122,36 @@ impl LocalHalf {
     }
 }
 
+/// A ring of bytes that this process writes.
+pub(crate) struct LocalRing(Sealed);
+
+impl LocalRing {
+    /// Makes a ring of `bytes`.
+    pub(crate) fn new(bytes: usize) -> io::Result<Self> {
+        Sealed::new(bytes).map(Self)
+    }
+
+    /// Returns the memory, to pass it to the peer.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.0.file()
+    }
+
+    /// Closes the file of the memory after it was passed. The mapping stays.
+    pub(crate) fn close_file(&mut self) {
+        self.0.file = None;
+    }
+}
+
+impl AsMut<[u8]> for LocalRing {
+    fn as_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is as long as the slice, and initialised (the system provides zeros). It belongs to this
+        // value alone, and the peer cannot write. The peer may read at the same time, which this process cannot notice.
+        unsafe { slice::from_raw_parts_mut(self.0.map.as_mut_ptr(), self.0.map.len()) }
+    }
+}
+
 /// The blocks that this process writes.
-pub(super) struct Region {
+pub(crate) struct Region {
     sealed: Sealed,
     id: MemoryId,
     free: Mutex<Free>,
@@ -117,7 +159,7 @@ pub(super) struct Region {
 
 impl Region {
     /// Makes a region with space for values of `bytes` in total.
-    pub(super) fn new(bytes: usize) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(bytes: usize) -> io::Result<Arc<Self>> {
         let bytes = bytes.clamp(UNIT_BYTES, BLOCKS_BYTES_MAX) / UNIT_BYTES * UNIT_BYTES;
         let free = Mutex::new(Free { free_ranges: BTreeMap::from([(0, bytes)]), bytes });
         let sealed = Sealed::new(bytes)?;
@@ -125,21 +167,21 @@ impl Region {
     }
 
     /// Returns the memory, to pass it to the peer.
-    pub(super) fn file(&self) -> BorrowedFd<'_> {
-        self.sealed.file.as_fd()
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.sealed.file()
     }
 
-    pub(super) fn id(&self) -> MemoryId {
+    pub(crate) fn id(&self) -> MemoryId {
         self.id
     }
 
     /// Returns the size of the region (bytes).
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.sealed.map.len()
     }
 
     /// Returns an unused block of at least `bytes`, or none if there is no space.
-    pub(super) fn block(self: &Arc<Self>, bytes: usize) -> Option<LocalBlock> {
+    pub(crate) fn block(self: &Arc<Self>, bytes: usize) -> Option<LocalBlock> {
         self.block_within(bytes, self.bytes())
     }
 
@@ -151,7 +193,7 @@ impl Region {
     }
 
     /// Returns the offset of these bytes in the region, or none if they are elsewhere.
-    pub(super) fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
+    pub(crate) fn offset_of(&self, bytes: &[u8]) -> Option<u64> {
         let start = self.sealed.map.as_ptr().addr();
         let offset = bytes.as_ptr().addr().checked_sub(start)?;
         let end = offset.checked_add(bytes.len())?;
@@ -159,13 +201,13 @@ impl Region {
     }
 
     /// Returns the number of bytes in blocks that are in use.
-    pub(super) fn used_bytes(&self) -> usize {
+    pub(crate) fn used_bytes(&self) -> usize {
         self.bytes() - self.free.lock().bytes
     }
 }
 
 /// A pool's view of a region.
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     region: Arc<Region>,
     /// The end of the pool's part of the region.
     end: usize,
@@ -175,14 +217,14 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// Makes a view of the whole region. Each block has `padding_bytes` bytes in addition to the requested size.
-    pub(super) fn with_padding(region: &Arc<Region>, padding_bytes: usize) -> Self {
+    pub(crate) fn with_padding(region: &Arc<Region>, padding_bytes: usize) -> Self {
         Self { region: Arc::clone(region), end: region.bytes(), padding_bytes }
     }
 
     /// Makes a view of all but the last quarter of the region. Users of a pool may keep their blocks for any
     /// time, for example while a client stalls within a value. The last quarter always has space for the
     /// copies of jobs.
-    pub(super) fn with_copy_reserve(region: &Arc<Region>) -> Self {
+    pub(crate) fn with_copy_reserve(region: &Arc<Region>) -> Self {
         let kept_bytes = region.bytes() / COPY_RESERVE_DIVISOR;
         Self { region: Arc::clone(region), end: region.bytes() - kept_bytes, padding_bytes: 0 }
     }
@@ -204,7 +246,7 @@ impl Memory for Blocks {
 }
 
 /// A part of the local region that one value uses alone. Dropping it frees the part.
-pub(super) struct LocalBlock {
+pub(crate) struct LocalBlock {
     region: Arc<Region>,
     offset: usize,
     bytes: usize,
@@ -212,7 +254,7 @@ pub(super) struct LocalBlock {
 
 impl LocalBlock {
     /// Returns the block's offset in the region.
-    pub(super) fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.offset as u64
     }
 
@@ -284,7 +326,7 @@ impl Free {
 }
 
 /// The memory that the peer writes.
-pub(super) struct PeerHalf {
+pub(crate) struct PeerHalf {
     half: MmapRaw,
     region: MmapRaw,
 }
@@ -294,26 +336,26 @@ impl PeerHalf {
     ///
     /// # Errors
     /// The memory cannot be used. The text gives the reason.
-    pub(super) fn map(passed: &PassedFiles) -> Result<Self, String> {
+    pub(crate) fn map(passed: &PassedFiles) -> Result<Self, String> {
         let half = map_read_only(&passed.half, HALF_BYTES..=HALF_BYTES)?;
         let region = map_read_only(&passed.region, 1..=BLOCKS_BYTES_MAX)?;
         Ok(Self { half, region })
     }
 
     /// Returns the size of the region (bytes).
-    pub(super) fn region_bytes(&self) -> usize {
+    pub(crate) fn region_bytes(&self) -> usize {
         self.region.len()
     }
 
     /// Returns the current value of the word. Later reads see everything that the peer wrote before this value.
-    pub(super) fn word(&self, word: Word) -> u64 {
+    pub(crate) fn word(&self, word: Word) -> u64 {
         let value = self.at(word as usize);
         fence(Ordering::Acquire);
         value
     }
 
     /// Returns one entry. Each of its words is read once.
-    pub(super) fn entry(&self, index: u64) -> [u64; ENTRY_WORDS] {
+    pub(crate) fn entry(&self, index: u64) -> [u64; ENTRY_WORDS] {
         let at = entry_at(index);
         std::array::from_fn(|number| self.at(at + number * 8))
     }
@@ -327,7 +369,7 @@ impl PeerHalf {
     }
 
     /// Copies a value. Returns false if the value is not within the region.
-    pub(super) fn copy(&self, offset: u64, to: &mut [u8]) -> bool {
+    pub(crate) fn copy(&self, offset: u64, to: &mut [u8]) -> bool {
         let Ok(offset) = usize::try_from(offset) else { return false };
         if offset.checked_add(to.len()).is_none_or(|end| end > self.region.len()) {
             return false;
@@ -410,7 +452,7 @@ const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 const COPY_RESERVE_DIVISOR: usize = 4;
 
 /// The alignment of blocks (bytes). Blocks begin and end at cache lines.
-pub(super) const UNIT_BYTES: usize = 64;
+pub(crate) const UNIT_BYTES: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,14 @@
-//! Decides whether polling pays. A lane has two sides, the client and the service. A side without work may poll for a
-//! short while before it sleeps. Polling pays if the other side answers within the time that a sleep and a wake would
-//! take. Otherwise it wastes the core and delays other threads that need the core, which may include the other side.
-//! The module measures how long polls take until they find something, and decides by that. It has values only, no clock
-//! and no memory.
+//! Decides whether polling pays. Two sides share memory, such as the client and the service of a lane. A side without
+//! work may poll for a short while before it sleeps. Polling pays if the other side answers within the time that a
+//! sleep and a wake would take. Otherwise it wastes the core and delays other threads that need the core, which may
+//! include the other side. The module measures how long polls take until they find something, and decides by that. It
+//! has values only, no clock and no memory.
 
 use std::time::Duration;
 
-/// The measurements of one side of a lane: how soon its polls find something.
+/// The measurements of one side: how soon its polls find something.
 #[derive(Debug, Default)]
-pub(super) struct AdaptivePolling {
+pub(crate) struct AdaptivePolling {
     /// The moving average of the durations of polls, with or without success (ns). The latest poll has a
     /// weight of one eighth.
     polls_ns: u64,
@@ -19,7 +19,7 @@ pub(super) struct AdaptivePolling {
 impl AdaptivePolling {
     /// Returns whether to poll before this sleep. If polling pays, it always returns true. Otherwise it returns true
     /// once in [`TRY_EVERY`] sleeps, to find out whether polling would pay now.
-    pub(super) fn may_poll(&mut self) -> bool {
+    pub(crate) fn may_poll(&mut self) -> bool {
         if self.pays() || self.left == 0 {
             return true;
         }
@@ -28,12 +28,12 @@ impl AdaptivePolling {
     }
 
     /// Returns whether recent polls took less time than they save.
-    pub(super) fn pays(&self) -> bool {
+    pub(crate) fn pays(&self) -> bool {
         self.polls_ns <= WORTH_NS
     }
 
     /// Records a poll that found something.
-    pub(super) fn found(&mut self, after: Duration) {
+    pub(crate) fn found(&mut self, after: Duration) {
         let after_ns = after.min(POLL_MAX).as_nanos() as u64;
         self.polls_ns = self.polls_ns - self.polls_ns / WEIGHT + after_ns / WEIGHT;
         // After a poll that paid, the next poll follows at once, because the average may be outdated.
@@ -41,7 +41,7 @@ impl AdaptivePolling {
     }
 
     /// Records a poll that found nothing within [`POLL_MAX`].
-    pub(super) fn missed(&mut self) {
+    pub(crate) fn missed(&mut self) {
         self.found(POLL_MAX);
     }
 }
@@ -49,12 +49,15 @@ impl AdaptivePolling {
 /// The time after which a poll ends without success. It equals the longest time that a sleep and the wake that ends it
 /// took across cores on the measured machines. A side that polls for this time and then sleeps has spent at most twice
 /// the necessary time.
-pub(super) const POLL_MAX: Duration = Duration::from_micros(50);
+pub(crate) const POLL_MAX: Duration = Duration::from_micros(50);
 
 /// Polling pays if a poll takes at most this time on average (ns). It is the time that the two sides together need for
 /// a sleep and a wake if the processor's cores are not in an idle state. The measured round trips between two sides
 /// that sleep took 26 us or more.
 const WORTH_NS: u64 = 30_000;
+
+/// The number of reads of the memory between two reads of the clock, which cost more.
+pub(crate) const POLLS_PER_CLOCK_READ: u32 = 8;
 
 const WEIGHT: u64 = 8;
 

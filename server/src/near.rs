@@ -1,0 +1,67 @@
+//! Near clients: clients on this host whose requests come through shared memory. After the greeting, a near connection
+//! is a stream of bytes like a socket's, and the same session serves it.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::time::Duration;
+
+use device::near::{NEAR_BYTES, NearCounters, NearStream};
+
+use crate::context::WorkerContext;
+use crate::session::{self, Open};
+use crate::stream::Stream;
+use crate::worker::ListenerProtocol;
+
+/// Serves one near connection to its end.
+pub(crate) async fn serve(socket: UnixStream, context: Rc<WorkerContext>) {
+    let _open = Open::count(&context, ListenerProtocol::Near);
+    let near = &context.counters.near;
+    match greeted(socket, &context).await {
+        Ok(stream) => {
+            near.held_bytes.add(NEAR_BYTES);
+            let _held = Held(&context);
+            session::converse(Stream::Near(stream), None, Rc::clone(&context)).await;
+        }
+        Err(error) => {
+            near.refused.up();
+            tracing::warn!(%error, "a near client was refused");
+        }
+    }
+}
+
+async fn greeted(
+    socket: UnixStream,
+    context: &Rc<WorkerContext>,
+) -> io::Result<Box<dyn NearStream>> {
+    let watch = context.watch_near.ok_or(io::ErrorKind::Unsupported)?;
+    let stream = watch(socket)?;
+    let greeting = poll_fn(|task| stream.poll_greeting(task));
+    match tokio::time::timeout(GREETING_MAX, greeting).await {
+        Ok(greeted) => greeted.map(|()| stream),
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "it did not greet in time")),
+    }
+}
+
+/// Memory of a near connection, until this value is dropped.
+struct Held<'c>(&'c WorkerContext);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let held_bytes = &self.0.counters.near.held_bytes;
+        held_bytes.set(held_bytes.read().saturating_sub(NEAR_BYTES));
+    }
+}
+
+/// Adds what a near connection has counted to the worker's counters.
+pub(crate) fn count(context: &WorkerContext, stream: &dyn NearStream) {
+    let NearCounters { doorbells, sleeps, broken } = stream.take_counters();
+    let near = &context.counters.near;
+    near.doorbells.add(doorbells);
+    near.sleeps.add(sleeps);
+    near.broken.add(broken);
+}
+
+/// The timeout of the handshake.
+const GREETING_MAX: Duration = Duration::from_secs(5);
