@@ -89,6 +89,10 @@ impl Connector {
                 stream.set_write_timeout(Some(CONNECT_MAX))?;
                 Box::new(stream)
             }
+            Endpoint::Near(_) => {
+                let why = "this command has no shared memory: give a TCP or Unix socket address";
+                return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+            }
         };
         if let Some(login) = &self.login {
             log_in(&mut stream, login)?;

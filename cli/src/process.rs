@@ -130,7 +130,8 @@ fn stop_signals() -> std::io::Result<Signals> {
 fn client_addresses(running: &ServerHandle, config: &Config) -> Vec<String> {
     let tcp = [running.addresses(), running.grpc_addresses(), running.program_addresses()];
     let tcp = tcp.into_iter().flatten().map(ToString::to_string);
-    let unix = config.server.unix_socket.iter().chain(&config.server.lane_listen);
+    let server = &config.server;
+    let unix = server.unix_socket.iter().chain(&server.near_listen).chain(&server.lane_listen);
     tcp.chain(unix.map(|path| path.display().to_string())).collect()
 }
 

@@ -68,11 +68,7 @@ impl Listeners {
             }
         }
         if let Some(path) = server.near_listen.as_ref().filter(|_| is_frontend) {
-            unix.push(UnixSocketListener::bind(
-                path,
-                server.unix_socket_mode,
-                ListenerProtocol::Near,
-            )?);
+            unix.push(listen_unix(path, ListenerProtocol::Near)?);
         }
         for address in &server.grpc_listen {
             match address.parse() {
@@ -133,7 +129,7 @@ fn refuse_left(inherited: &InheritedSockets) -> Result<(), StartError> {
     Err(StartError::Config(format!(
         "the supervisor passes on the listening socket {}, and no key of the configuration has this \
          address: set server.listen (or server.grpc_listen, server.admin_listen, \
-         server.unix_socket, server.lane_listen, programs.listen) to it, or remove it from the \
+         server.unix_socket, server.near_listen, server.lane_listen, programs.listen) to it, or remove it from the \
          supervisor's sockets",
         left.join(", ")
     )))

@@ -13,7 +13,7 @@ use device::Software;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rebate_client::{Client, Options, Write as With};
 use server::config::Config;
-use server::{Devices, Platform, Server, ServerHandle};
+use server::{Devices, InheritedSockets, Platform, Server, ServerHandle};
 use tempfile::TempDir;
 
 /// The longest that a test waits for anything.
@@ -102,7 +102,7 @@ impl Service {
 fn start(config: Config) -> ServerHandle {
     let devices = Devices { all: vec![Arc::new(Software::default())], accelerators: 0 };
     let platform = Platform { watch_near: Some(drivers::near::watch), ..Platform::default() };
-    Server::start_on(platform, config, devices).expect("starts")
+    Server::start_on(platform, InheritedSockets::default(), config, devices).expect("starts")
 }
 
 /// Returns options with which a loaded machine fails no test.
