@@ -354,7 +354,8 @@ fn reproduce_writes_rows_equal_to_every_printed_digit() {
     let few = ["--quick", "--runs", "1", "--duration", "1ms"];
     let ran = rebate(&[&["reproduce", "accelerometer", "--out", out][..], &few].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(ran.out.contains("30 of 30 equal to every printed digit"), "{}", ran.out);
+    // The freed cycles that the paper observed are not those that its formula gives.
+    assert!(ran.out.contains("33 of 34 equal to every printed digit"), "{}", ran.out);
     let text = fs::read_to_string(folder.path().join("accelerometer.json")).unwrap();
     let all: Value = serde_json::from_str(&text).unwrap();
     let (ours, theirs): (Vec<&Value>, Vec<&Value>) = all["rows"]
@@ -365,7 +366,8 @@ fn reproduce_writes_rows_equal_to_every_printed_digit() {
     for row in theirs {
         let kind = row["kind"].as_str().unwrap();
         assert!(["computed", "calibrated"].contains(&kind), "{row}");
-        assert_eq!(row["reason"].is_string(), kind == "calibrated", "{row}");
+        let deviates = kind == "calibrated" || row["id"] == "freed.aes_ni";
+        assert_eq!(row["reason"].is_string(), deviates, "{row}");
     }
     let errors = || {
         let ids = ours.iter().map(|row| row["id"].as_str().unwrap());

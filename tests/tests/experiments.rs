@@ -80,6 +80,7 @@ fn reproduce_cache_writes_rows_and_a_page() {
             "measured" => assert!(!is_virtual, "{id} has a virtual device in its path"),
             "emulated" => assert!(is_virtual, "{id} names no device"),
             "unreachable" => assert!(row["reason"].is_string(), "{id} does not say why"),
+            "predicted" => assert!(id.starts_with("paper_loop."), "{id} is not simulated"),
             other => panic!("{id}: {other}"),
         }
         assert_eq!(row["ours"].is_null(), kind == "unreachable", "{id}");
@@ -189,6 +190,7 @@ fn reproduce_runtime_says_how_each_row_was_found() {
             "measured" => assert!(!is_virtual, "{id} has a virtual device in its path"),
             "emulated" | "computed" | "calibrated" => assert!(is_virtual, "{id} names no device"),
             "unreachable" => assert!(row["reason"].is_string(), "{id} does not say why"),
+            "predicted" => assert!(id.starts_with("paper_loop."), "{id} is not simulated"),
             other => panic!("{id}: {other}"),
         }
         assert!(ours.insert(id.to_owned(), row).is_none(), "{id} is there twice");
