@@ -76,7 +76,6 @@ fn reproduce_cache_writes_rows_and_a_page() {
         assert!(row["published"].is_null(), "{id}: [CacheTax] gives no numbers");
         let kind = row["kind"].as_str().expect("a kind");
         let is_virtual = row["devices"].as_array().is_some_and(|devices| !devices.is_empty());
-        let is_simulated = id.starts_with("paper_loop.");
         match kind {
             "measured" => assert!(!is_virtual, "{id} has a virtual device in its path"),
             "emulated" => assert!(is_virtual, "{id} names no device"),
@@ -187,6 +186,7 @@ fn reproduce_runtime_says_how_each_row_was_found() {
         let id = row["id"].as_str().expect("an id");
         let kind = row["kind"].as_str().expect("a kind");
         let is_virtual = row["devices"].as_array().is_some_and(|devices| !devices.is_empty());
+        let is_simulated = id.starts_with("paper_loop.");
         match kind {
             "measured" => assert!(!is_virtual, "{id} has a virtual device in its path"),
             "predicted" => assert!(is_simulated, "{id} is not simulated"),
