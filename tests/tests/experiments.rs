@@ -186,7 +186,8 @@ fn reproduce_runtime_says_how_each_row_was_found() {
         let id = row["id"].as_str().expect("an id");
         let kind = row["kind"].as_str().expect("a kind");
         let is_virtual = row["devices"].as_array().is_some_and(|devices| !devices.is_empty());
-        let is_simulated = id.starts_with("paper_loop.");
+        // Simulated rows, and counts of rows.
+        let is_simulated = ["paper_loop.", "agreement."].iter().any(|start| id.starts_with(start));
         match kind {
             "measured" => assert!(!is_virtual, "{id} has a virtual device in its path"),
             "predicted" => assert!(is_simulated, "{id} is not simulated"),
