@@ -249,7 +249,8 @@ def estimating(server, quick, seconds=1):
 
 def savings_of(running, bench):
     """Returns the figures of all values that a `rebate estimate` prints."""
-    out, error = running.communicate(timeout=PATIENCE_S)
+    # It times requests and trains, which takes most of a minute on a core that others use.
+    out, error = running.communicate(timeout=5 * PATIENCE_S)
     if running.returncode != 0:
         fail(f"{running.args} ended with {running.returncode}\n{error}")
     total = json.loads(out)["total"]

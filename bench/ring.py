@@ -46,7 +46,9 @@ def main():
     calm_s = 0.5 if bench.quick else 5
     found = {}
     for _ in bench.each_run():
-        for fault in FAULTS:
+        # libnss_wrapper reads its file again without a lock against lookups of other threads, and sometimes crashes the
+        # process then. A measurement is repeated after that, but no test may be.
+        for fault in [fault for fault in FAULTS if not (bench.quick and fault == "unresolvable")]:
             for name, value in faulty(fault, calm_s).items():
                 found.setdefault((fault, name), []).append(value)
         for name, value in changed(4 if bench.quick else 100).items():
