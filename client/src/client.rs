@@ -92,11 +92,12 @@ struct Open {
     retry_at: Instant,
 }
 
-/// Whether a request may be sent again after a server that may have executed it was lost.
+/// Whether a request that a lost server may have executed may be sent again.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
-    Reads,
-    Changes,
+enum Repeat {
+    /// A second execution leaves the same item as the first.
+    Harmless,
+    Harmful,
 }
 
 impl Client {
@@ -124,7 +125,7 @@ impl Client {
     /// [`Error`]
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Item>, Error> {
         let key = Key::new(key)?;
-        self.item(&Request::Get { key, quiet: false }, Effect::Reads)
+        self.item(&Request::Get { key, quiet: false }, Repeat::Harmless)
     }
 
     /// Returns an item and sets its expiry.
@@ -135,7 +136,7 @@ impl Client {
         let exptime_s = checked(exptime_s)?;
         let key = Key::new(key)?;
         // A second one sets the same expiry.
-        self.item(&Request::GetAndTouch { key, exptime_s }, Effect::Reads)
+        self.item(&Request::GetAndTouch { key, exptime_s }, Repeat::Harmless)
     }
 
     /// Returns the items of several keys, in the order of the keys. It is one round trip per 64 keys.
@@ -219,7 +220,7 @@ impl Client {
     /// [`Error`]
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
         let key = Key::new(key)?;
-        self.ask(&Request::Delete { key, cas: 0 }, &[], Effect::Changes, found)?
+        self.ask(&Request::Delete { key, cas: 0 }, &[], Repeat::Harmful, found)?
     }
 
     /// Sets the expiry of an item. Returns whether there was one.
@@ -230,7 +231,7 @@ impl Client {
         let exptime_s = checked(exptime_s)?;
         let key = Key::new(key)?;
         // A second one sets the same expiry.
-        self.ask(&Request::Touch { key, exptime_s }, &[], Effect::Reads, found)?
+        self.ask(&Request::Touch { key, exptime_s }, &[], Repeat::Harmless, found)?
     }
 
     /// Adds to a number, which wraps at 2^64. Returns the sum, or none if there is no item.
@@ -256,7 +257,7 @@ impl Client {
     pub fn stats(&mut self, page: &str) -> Result<Vec<(String, String)>, Error> {
         let request = Request::Stat { page: page.as_bytes() };
         self.exchange(
-            Effect::Reads,
+            Repeat::Harmless,
             &[],
             |out, opaque| request.append_to(out, opaque),
             |answers| {
@@ -282,14 +283,14 @@ impl Client {
     /// # Errors
     /// [`Error`]
     pub fn version(&mut self) -> Result<String, Error> {
-        self.ask(&Request::Version, &[], Effect::Reads, |answer| {
+        self.ask(&Request::Version, &[], Repeat::Harmless, |answer| {
             expect(&answer, &[])?;
             Ok(String::from_utf8_lossy(answer.value).into_owned())
         })?
     }
 
-    fn item(&mut self, request: &Request<'_>, effect: Effect) -> Result<Option<Item>, Error> {
-        self.ask(request, &[], effect, |answer| Ok(found(answer)?.then(|| item(&answer))))?
+    fn item(&mut self, request: &Request<'_>, repeat: Repeat) -> Result<Option<Item>, Error> {
+        self.ask(request, &[], repeat, |answer| Ok(found(answer)?.then(|| item(&answer))))?
     }
 
     fn get_batch<K: AsRef<[u8]>>(
@@ -305,7 +306,7 @@ impl Client {
             }
             Request::Noop.append_to(out, first + keys.len() as u32);
         };
-        let got = self.exchange(Effect::Reads, &[], compose, |answers| {
+        let got = self.exchange(Repeat::Harmless, &[], compose, |answers| {
             let mut batch = vec![None; keys.len()];
             let mut problem = None;
             loop {
@@ -340,7 +341,7 @@ impl Client {
         let value_bytes =
             u32::try_from(value.len()).ok().filter(|_| value.len() <= max).ok_or_else(too_long)?;
         let request = Store { verb, key, client_flags, exptime_s, cas, value_bytes };
-        self.ask(&Request::Store(request), value, Effect::Changes, |answer| {
+        self.ask(&Request::Store(request), value, Repeat::Harmful, |answer| {
             let not_stored = [Status::NotStored, Status::Exists, Status::NotFound];
             expect(&answer, &not_stored)?;
             let is = |status: Status| answer.status == status.code();
@@ -361,7 +362,7 @@ impl Client {
     ) -> Result<Option<u64>, Error> {
         let key = Key::new(key)?;
         let request = Request::Arithmetic { direction, key, delta };
-        self.ask(&request, &[], Effect::Changes, |answer| {
+        self.ask(&request, &[], Repeat::Harmful, |answer| {
             if answer.status == Status::NonNumeric.code() {
                 return Err(Error::NotANumber);
             }
@@ -375,17 +376,17 @@ impl Client {
         &mut self,
         request: &Request<'_>,
         value: &[u8],
-        effect: Effect,
+        repeat: Repeat,
         take: impl Fn(Response<'_>) -> T,
     ) -> Result<T, Error> {
         let compose = |out: &mut Vec<u8>, opaque| request.append_to(out, opaque);
-        self.exchange(effect, value, compose, |answers| answers.next(&take))
+        self.exchange(repeat, value, compose, |answers| answers.next(&take))
     }
 
     /// Sends requests and receives their answers, on another connection if this one is lost before they were executed.
     fn exchange<T>(
         &mut self,
-        effect: Effect,
+        repeat: Repeat,
         value: &[u8],
         compose: impl Fn(&mut Vec<u8>, u32),
         receive: impl Fn(&mut Answers<'_>) -> io::Result<T>,
@@ -410,7 +411,7 @@ impl Client {
             let is_late =
                 matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
             // A server that is only slow may read the request later.
-            let is_safe = effect == Effect::Reads || (!is_late && open.link.is_unread());
+            let is_safe = repeat == Repeat::Harmless || (!is_late && open.link.is_unread());
             let address = self.addresses[open.index].to_string();
             self.link = None;
             if !is_safe {

@@ -29,7 +29,7 @@ impl ChainKind {
     }
 
     /// Returns the kind of this chain.
-    pub fn of(chain: &Chain) -> Self {
+    pub fn from_chain(chain: &Chain) -> Self {
         match (chain.first(), chain.follows()) {
             (Op::Compress, [follow]) if follow.op() == Op::Encrypt => Self::CompressEncrypt,
             (Op::Decrypt, [follow]) if follow.op() == Op::Decompress => Self::DecryptDecompress,

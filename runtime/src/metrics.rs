@@ -186,7 +186,7 @@ impl Metrics {
     }
 
     pub(crate) fn count_apart(&self, chain: &Chain) {
-        add(&self.apart[ChainKind::of(chain) as usize], 1);
+        add(&self.apart[ChainKind::from_chain(chain) as usize], 1);
     }
 
     /// Counts the end of a job with a chain: each op that was not counted yet, and the chain if it ended on one path.
@@ -201,7 +201,7 @@ impl Metrics {
         if is_done && chain.next_op().is_none() && !chain.done().is_empty() {
             let path = choice.device() * PATHS + choice.placement as usize * REASONS;
             let path = path + choice.reason as usize;
-            let kind = ChainKind::of(chain) as usize;
+            let kind = ChainKind::from_chain(chain) as usize;
             add(&self.chains[path * ChainKind::ALL.len() + kind], 1);
         }
     }

@@ -539,7 +539,7 @@ const POLLED_MAX: usize = 256;
 pub(crate) fn kind_of(job: &Job) -> usize {
     match &job.chain {
         None => job.task.op().index(),
-        Some(chain) => Op::ALL.len() + ChainKind::of(chain) as usize,
+        Some(chain) => Op::ALL.len() + ChainKind::from_chain(chain) as usize,
     }
 }
 

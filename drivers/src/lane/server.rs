@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use device::lane::{
     LaneCounters, NoResult, Pause, Problem, RESULT_AT, Request, ServedLane, Taken, Ticket,
@@ -21,9 +21,9 @@ use units::{ByteCount, Nanos};
 use super::entry::{Answer, Completion, Submission};
 use super::link::fresh;
 use super::{PROTOCOL, inputs_bytes, results_bytes};
-use crate::shared::adaptive_polling::{AdaptivePolling, POLL_MAX, POLLS_PER_CLOCK_READ};
 use crate::shared::handshake::{self, AWAKE};
 use crate::shared::memory::{Blocks, ENTRIES, LocalHalf, PeerHalf, Region, Word};
+use crate::shared::poller::Poller;
 use crate::shared::socket::{self, Greeting, SocketState, Users};
 use crate::shared::{cpu, shares_its_core};
 
@@ -49,14 +49,8 @@ pub struct LaneServer {
     sleeps: u64,
     /// The value of `sleeps` when doorbells were last read. Earlier sleeps have no unread doorbell.
     sleeps_read: u64,
-    adaptive_polling: AdaptivePolling,
-    polling: Option<Polling>,
+    poller: Poller,
     counters: LaneCounters,
-}
-
-struct Polling {
-    since: Instant,
-    polls: u32,
 }
 
 impl LaneServer {
@@ -113,8 +107,7 @@ impl LaneServer {
             rung: AWAKE,
             sleeps: 0,
             sleeps_read: 0,
-            adaptive_polling: AdaptivePolling::default(),
-            polling: None,
+            poller: Poller::default(),
             counters: LaneCounters::default(),
         }))
     }
@@ -148,9 +141,7 @@ impl LaneServer {
 
     /// Records the time of a poll that found a job.
     fn note_work(&mut self) {
-        if let Some(polling) = self.polling.take() {
-            self.adaptive_polling.found(polling.since.elapsed());
-        }
+        self.poller.found();
     }
 
     fn count_copy(&mut self, bytes: usize) {
@@ -292,25 +283,11 @@ impl ServedLane for LaneServer {
     }
 
     fn pause(&mut self) -> Pause {
-        let goes_on = match &mut self.polling {
-            Some(polling) => {
-                polling.polls = polling.polls.wrapping_add(1);
-                let is_over = polling.polls.is_multiple_of(POLLS_PER_CLOCK_READ)
-                    && polling.since.elapsed() >= POLL_MAX;
-                if is_over {
-                    self.adaptive_polling.missed();
-                }
-                !is_over
-            }
-            None => !shares_its_core(&self.peer) && self.adaptive_polling.may_poll(),
-        };
-        if goes_on {
-            let begin = || Polling { since: Instant::now(), polls: 0 };
-            self.polling.get_or_insert_with(begin);
+        let peer = &self.peer;
+        if self.poller.goes_on(|| !shares_its_core(peer)) {
             self.local.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
             return Pause::Poll;
         }
-        self.polling = None;
         self.sleeps += 1;
         let (local, peer, taken, sleeps) = (&self.local, &self.peer, self.taken, self.sleeps);
         local.word(Word::Cpu).store(cpu(), Ordering::Relaxed);

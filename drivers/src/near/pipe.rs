@@ -6,15 +6,14 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::time::Instant;
 
 use device::lane::Pause;
 use device::near::{NearCounters, RING_BYTES};
 
 use super::PROTOCOL;
-use crate::shared::adaptive_polling::{AdaptivePolling, POLL_MAX, POLLS_PER_CLOCK_READ};
 use crate::shared::handshake::{self, AWAKE};
 use crate::shared::memory::{LocalHalf, LocalRing, PeerHalf, Word};
+use crate::shared::poller::Poller;
 use crate::shared::socket::{self, Greeting, SocketState};
 use crate::shared::{cpu, shares_its_core};
 
@@ -92,14 +91,8 @@ pub(super) struct Pipe {
     sleeps_read: u64,
     /// True once the socket has ended. Bytes that the peer wrote before can still be read.
     is_closed: bool,
-    adaptive_polling: AdaptivePolling,
-    polling: Option<Polling>,
+    poller: Poller,
     counters: NearCounters,
-}
-
-struct Polling {
-    since: Instant,
-    polls: u32,
 }
 
 impl std::fmt::Debug for Pipe {
@@ -124,8 +117,7 @@ impl Pipe {
             sleeps: 0,
             sleeps_read: 0,
             is_closed: false,
-            adaptive_polling: AdaptivePolling::default(),
-            polling: None,
+            poller: Poller::default(),
             counters: NearCounters::default(),
         }
     }
@@ -253,35 +245,17 @@ impl Pipe {
 
     /// Records the time of a poll that found bytes.
     fn note_work(&mut self) {
-        if let Some(polling) = self.polling.take() {
-            self.adaptive_polling.found(polling.since.elapsed());
-        }
+        self.poller.found();
     }
 
     /// Returns the next step after a read that found nothing. Before it returns `Sleep`, it announces the sleep to the
     /// peer, which will ring the doorbell. After `Poll` the caller must look again.
     pub(super) fn pause(&mut self) -> Pause {
-        let goes_on = match &mut self.polling {
-            Some(polling) => {
-                polling.polls = polling.polls.wrapping_add(1);
-                let is_over = polling.polls.is_multiple_of(POLLS_PER_CLOCK_READ)
-                    && polling.since.elapsed() >= POLL_MAX;
-                if is_over {
-                    self.adaptive_polling.missed();
-                }
-                !is_over
-            }
-            None => !shares_its_core(&self.peer.half) && self.adaptive_polling.may_poll(),
-        };
-        if goes_on {
-            let half = &self.local.half;
-            self.polling.get_or_insert_with(|| {
-                half.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
-                Polling { since: Instant::now(), polls: 0 }
-            });
+        let peer = &self.peer.half;
+        if self.poller.goes_on(|| !shares_its_core(peer)) {
+            self.local.half.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
             return Pause::Poll;
         }
-        self.polling = None;
         if self.fall_asleep() { Pause::Sleep } else { Pause::Poll }
     }
 

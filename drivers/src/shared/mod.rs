@@ -6,6 +6,7 @@ pub(crate) mod adaptive_polling;
 pub(crate) mod doorbell;
 pub(crate) mod handshake;
 pub(crate) mod memory;
+pub(crate) mod poller;
 pub(crate) mod socket;
 
 use rustix::thread::sched_getcpu;

@@ -84,7 +84,7 @@ impl PaperLoop {
             name,
             sizes_bytes,
             besides: Nanos(0),
-            async_per_s: software_per_s * ratios.of(at),
+            async_per_s: software_per_s * ratios.for_workload(at),
             under_10us,
             software_per_s,
         };

@@ -34,7 +34,7 @@ impl Ratios {
     }
 
     /// Returns the published ratio of Cache-1 (0) or Feed-1 (1).
-    pub(super) fn of(self, workload: usize) -> f64 {
+    pub(super) fn for_workload(self, workload: usize) -> f64 {
         self.each[workload]
     }
 
@@ -179,7 +179,9 @@ mod tests {
             for workload in [0, 1] {
                 let published = [0.5, 1.3, 3.4, 3.8, 9.0, f64::NAN]
                     .map(|ours| ratios.row(row(ours), workload).published);
-                assert!(published.iter().all(|number| *number == Some(ratios.of(workload))));
+                assert!(
+                    published.iter().all(|number| *number == Some(ratios.for_workload(workload)))
+                );
             }
         }
     }

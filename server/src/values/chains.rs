@@ -79,7 +79,7 @@ pub(super) struct OpenedFrame {
 }
 
 impl OpenedFrame {
-    pub(super) fn of(header: &SealedHeader, original_bytes_max: usize, pool: &Pool) -> Arc<Self> {
+    pub(super) fn new(header: &SealedHeader, original_bytes_max: usize, pool: &Pool) -> Arc<Self> {
         let original_bytes = header.original_bytes as usize;
         Arc::new(Self { original_bytes, original_bytes_max, pool: pool.clone() })
     }

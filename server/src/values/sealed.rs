@@ -87,7 +87,7 @@ impl Values {
     ) -> Logical {
         let counters = &self.0.counters.values;
         let Reading { key, deadline, .. } = reading;
-        let follow = OpenedFrame::of(&header, self.0.original_bytes_max, &self.0.pool);
+        let follow = OpenedFrame::new(&header, self.0.original_bytes_max, &self.0.pool);
         let with = (deadline, Some(follow as Arc<dyn Follow>));
         let Opened { stored: form, service, followed_by } =
             match self.0.sealer.open(key, &header, stored, body, with).await {

@@ -254,6 +254,7 @@ fn a_hundred_idle_clients_burn_no_processor() {
     }
     std::thread::sleep(Duration::from_millis(200));
     let before = worker_ticks();
+    // The time that is measured. There is nothing to wait for.
     std::thread::sleep(Duration::from_secs(3));
     let ticks = worker_ticks() - before;
     // A tick is 10 ms of processor time, and 30 are a tenth of a core.
