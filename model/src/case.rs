@@ -283,18 +283,23 @@ impl Case {
 
     fn sensitivity(&self, stated: &Drawn) -> Result<Vec<Sensitivity>, BadParameter> {
         let mut found = Vec::new();
+        let mut deviations = Vec::new();
         for symbol in Symbol::ALL {
             let Some(quantity) = self.quantity(symbol) else { continue };
+            deviations.push(self.deviation_by(symbol, quantity, stated)?);
             found.push(Sensitivity {
                 symbol,
-                variance_share: self.variance_by(symbol, quantity, stated)?,
+                variance_share: 0.0,
                 elasticity: self.elasticity(symbol, stated)?,
                 provenance: quantity.provenance,
             });
         }
-        let total: f64 = found.iter().map(|one| one.variance_share).sum();
-        for one in &mut found {
-            one.variance_share = if total > 0.0 { one.variance_share / total } else { 0.0 };
+        // The square of a deviation may exceed every number, so each is first divided by the largest.
+        let largest = deviations.iter().copied().fold(0.0, f64::max);
+        let squares: Vec<f64> = deviations.iter().map(|one| (one / largest).powi(2)).collect();
+        let total: f64 = squares.iter().sum();
+        for (one, square) in found.iter_mut().zip(squares) {
+            one.variance_share = if largest > 0.0 { square / total } else { 0.0 };
         }
         found.sort_by(|one, other| {
             let by_share = other.variance_share.total_cmp(&one.variance_share);
@@ -303,9 +308,9 @@ impl Case {
         Ok(found)
     }
 
-    /// Returns the variance of 1/speedup over the spread of one parameter, while the others have their stated values.
-    /// Unlike the speedup, 1/speedup is finite everywhere.
-    fn variance_by(
+    /// Returns the standard deviation of 1/speedup over the spread of one parameter, while the others have their stated
+    /// values. Unlike the speedup, 1/speedup is finite everywhere.
+    fn deviation_by(
         &self,
         symbol: Symbol,
         quantity: &Quantity,
@@ -314,18 +319,22 @@ impl Case {
         if quantity.spread == Spread::Exact {
             return Ok(0.0);
         }
-        let (mut sum, mut squares) = (0.0, 0.0);
+        let mut changes = [0.0; SLICES];
         let base = 1.0 / self.outcome(stated)?.speedup;
-        for slice in 0..SLICES {
+        for (slice, change) in changes.iter_mut().enumerate() {
             let mut drawn = *stated;
             let u = (slice as f64 + 0.5) / SLICES as f64;
             drawn[symbol.index()] = quantity.quantile(symbol, u);
-            let change = 1.0 / self.outcome(&drawn)?.speedup - base;
-            sum += change;
-            squares += change * change;
+            *change = 1.0 / self.outcome(&drawn)?.speedup - base;
         }
-        let mean = sum / SLICES as f64;
-        Ok((squares / SLICES as f64 - mean * mean).max(0.0))
+        let largest = changes.iter().map(|change| change.abs()).fold(0.0, f64::max);
+        if largest == 0.0 {
+            return Ok(0.0);
+        }
+        let scaled = changes.map(|change| change / largest);
+        let mean = scaled.iter().sum::<f64>() / SLICES as f64;
+        let variance = scaled.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / SLICES as f64;
+        Ok(variance.sqrt() * largest)
     }
 
     /// Computes the elasticity from a step of 0.1 % in each direction, within the range of the parameter.
@@ -423,6 +432,16 @@ mod tests {
         let (low, high) = answer.speedup.ci95;
         assert!((low - at(3_300.0)).abs() < 2e-4, "{low} {}", at(3_300.0));
         assert!((high - at(1_300.0)).abs() < 2e-4, "{high} {}", at(1_300.0));
+    }
+
+    #[test]
+    fn a_spread_whose_square_is_no_number_still_has_its_share() {
+        let mut all =
+            with(Symbol::N, Quantity::within(0.9e300, 1e300, 1.1e300, Provenance::Assumed));
+        all[Symbol::Q.index()] = Quantity::within(5e5, 6e5, 7e5, Provenance::Assumed);
+        let answer = project(all, Threading::SyncOs);
+        let sum: f64 = answer.sensitivity.iter().map(|one| one.variance_share).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{sum}");
     }
 
     #[test]

@@ -123,6 +123,6 @@ fn without_times(answer: &[u8]) -> String {
     let is_time = |word: &str| {
         word.strip_prefix('t').is_some_and(|rest| rest.parse::<i64>().is_ok_and(|left| left > 0))
     };
-    let words: Vec<&str> = text.split(' ').filter(|word| !is_time(word.trim_end())).collect();
-    words.join(" ")
+    // The last flag of an answer ends with its line, and a value may follow.
+    text.split_inclusive([' ', '\n']).filter(|word| !is_time(word.trim_end())).collect()
 }
