@@ -23,12 +23,11 @@ import json
 import os
 import random
 import statistics
-import subprocess
 import time
 
 from _records import html_record, json_record, protobuf_record, random_record, session_record
-from harness import (BINARY, PATIENCE_S, Bench, fail, load_report, memcached, placed, ratios, rebate,
-                     rebate_memcached, start_load, us)
+from harness import (PATIENCE_S, Bench, estimate_report, fail, load_report, memcached, placed, ratios, rebate,
+                     rebate_memcached, start_estimate, start_load, us)
 
 MEMORY_MIB = 32
 BATCH = 200
@@ -242,18 +241,12 @@ def key(number):
 
 def estimating(server, quick, seconds=1):
     """Starts `rebate estimate`."""
-    command = [BINARY, "estimate", server.address, "--json", "--seconds", str(seconds), "--rate", "20000"]
-    command += ["--sample", "500"] if quick else []
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return start_estimate(server, "--seconds", seconds, "--rate", 20_000, *(["--sample", 500] if quick else []))
 
 
 def savings_of(running, bench):
     """Returns the figures of all values that a `rebate estimate` prints."""
-    # It times requests and trains, which takes most of a minute on a core that others use.
-    out, error = running.communicate(timeout=5 * PATIENCE_S)
-    if running.returncode != 0:
-        fail(f"{running.args} ended with {running.returncode}\n{error}")
-    total = json.loads(out)["total"]
+    total = estimate_report(running)["total"]
     return total["without_dictionary"] if bench.flags.no_dictionaries else total
 
 
@@ -324,12 +317,10 @@ def p99_us(memory_mib, quick):
         running = start_load(server, *arguments, "--no-prepopulate")
         # The load warms up for a second before it measures.
         time.sleep(1)
-        command = [BINARY, "estimate", server.address, "--json", "--seconds", f"{seconds}s"]
         with placed(cores[-1:]):
-            reader = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            reader = start_estimate(server, "--seconds", f"{seconds}s")
         together = load_report(running)
-        if reader.wait(PATIENCE_S) != 0:
-            fail(f"{reader.args} ended with {reader.returncode}")
+        estimate_report(reader)
     return us(alone, which="p99_ns"), us(together, which="p99_ns")
 
 

@@ -168,8 +168,9 @@ class Server:
         fail(f"no {what} from {self.words}\n{self.log.read_text(errors='replace')}")
 
 
-def memcached(*arguments):
-    """Starts memcached on a free port. It has one thread unless `arguments` state another number."""
+def memcached(*arguments, program="memcached"):
+    """Starts memcached, or another program with its flags, on a free port. It has one thread unless `arguments` state
+    another number."""
     folder = tempfile.mkdtemp()
     file = pathlib.Path(folder) / "port"
 
@@ -178,7 +179,7 @@ def memcached(*arguments):
         ports = [line.rpartition(" ")[2] for line in lines if line.startswith("TCP INET: ")]
         return int(ports[0]) if ports else None
 
-    command = ["memcached", *ONE_THREAD, "-U", "0", *user(), *arguments]
+    command = [program, *ONE_THREAD, "-U", "0", *user(), *arguments]
     try:
         return Server(command, port_of, {"MEMCACHED_PORT_FILENAME": str(file)})
     finally:
@@ -278,6 +279,21 @@ def load_report(running):
     if trouble:
         fail(f"{words}: {trouble}")
     return report
+
+
+def start_estimate(server, *arguments):
+    """Starts `rebate estimate` of a server. Pass the result to `estimate_report`."""
+    command = [BINARY, "estimate", server.address, "--json", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def estimate_report(running):
+    """Waits for the end of an estimate, and returns it."""
+    # It times requests and trains, which takes most of a minute on a core that others use.
+    out, error = running.communicate(timeout=5 * PATIENCE_S)
+    if running.returncode != 0:
+        fail(f"{shlex.join(map(str, running.args))} ended with {running.returncode}\n{error}")
+    return json.loads(out)
 
 
 def us(report, op="get", kind="latency", which="p50_ns"):

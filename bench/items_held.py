@@ -5,12 +5,20 @@ Both servers get the same `-m`, one thread, and the same records: all are writte
 than fit, and then all are read back and compared. The records are four shapes of small values (JSON, a PHP session,
 protobuf with 16 random bytes, an HTML fragment) and random bytes of several lengths, which nothing compresses.
 RSS is read after the last get. The records are made from fixed seeds, so every run has the same bytes.
+
+For the four shapes of records, `rebate serve` in front of a memcached with the same `-m` is measured, too. With --mcdc,
+so is MC/DC, a fork of memcached 1.6.38 that compresses with a dictionary: its program is built from the branch `mcdc` of
+github.com/VladRodionov/mcdc, and gets dictionaries of 64 KiB. All sides take turns.
 """
 
+import contextlib
+import functools
+import pathlib
+import tempfile
 import time
 
 from _records import html_record, json_record, protobuf_record, random_record, session_record
-from harness import Bench, fail, memcached, rebate_memcached
+from harness import Bench, fail, memcached, ratios, rebate, rebate_memcached, turns
 
 MEMORY_MIB = 32
 BATCH = 200
@@ -29,28 +37,67 @@ def main():
     elif bench.quick:
         shapes = {name: shapes[name] for name in ("html", "random_1000", "random_100000")}
     memory_mib = 2 if bench.quick else MEMORY_MIB
-    found = {name: {"held": [], "rss": []} for name in shapes}
-    for _ in bench.each_run():
-        for name, record in shapes.items():
-            count = 3 * (memory_mib << 20) // (len(record(0)) // (6 if name in SMALL else 1) + 30)
-            sides = {}
-            for side, start in (("memcached", memcached), ("rebate", rebate_memcached)):
-                with start("-m", str(memory_mib)) as server:
-                    sides[side] = held(server, record, max(count, 100), bench.quick)
-            print(f"  {name}: {sides}", flush=True)
-            found[name]["held"].append(sides["rebate"][0] / sides["memcached"][0])
-            found[name]["rss"].append(sides["rebate"][1] / sides["memcached"][1])
-    for name, ratios in found.items():
-        size = len(shapes[name](0))
-        least = REQUIRED.get(name, 1.3 if size <= 100 else 1.0)
-        bench.row(f"ratio.items_held.{name}", f"items held, {name} ({size} B)", ratios["held"], "ratio",
-                  at_least=least)
-        bench.row(f"ratio.rss.{name}", f"RSS, {name}", ratios["rss"], "ratio", at_most=1.15)
+    for name, make in shapes.items():
+        # The records are made once. That takes longer than to write them.
+        record = functools.cache(make)
+        count = max(3 * (memory_mib << 20) // (len(record(0)) // (6 if name in REQUIRED else 1) + 30) // 2, 100)
+        sides = ["memcached", "rebate"] + (["front"] if name in REQUIRED else [])
+        sides += ["mcdc"] if bench.flags.mcdc and name in REQUIRED else []
+        found = {side: [] for side in sides}
+        for run in bench.each_run():
+            for side in turns(sides, run):
+                with started(side, memory_mib, bench) as server:
+                    found[side].append(held(server, record, count, bench.quick))
+            print(f"  {name}: { {side: values[-1] for side, values in found.items()} }", flush=True)
+        add_rows(bench, name, len(record(0)), found)
     bench.finish()
+
+
+def add_rows(bench, name, size, sides):
+    def over(side, other, number):
+        return ratios([values[number] for values in sides[side]], [values[number] for values in sides[other]])
+
+    least = REQUIRED.get(name, 1.3 if size <= 100 else 1.0)
+    bench.row(f"ratio.items_held.{name}", f"items held, {name} ({size} B)", over("rebate", "memcached", 0), "ratio",
+              at_least=least)
+    bench.row(f"ratio.rss.{name}", f"RSS, {name}", over("rebate", "memcached", 1), "ratio", at_most=1.15)
+    if "front" in sides:
+        bench.row(f"ratio.items_held.front.{name}", f"in front of memcached, {name}", over("front", "memcached", 0),
+                  "ratio", at_least=REQUIRED_IN_FRONT.get(name))
+    if "mcdc" in sides:
+        bench.row(f"ratio.items_held.mcdc.{name}", f"MC/DC over memcached, {name}", over("mcdc", "memcached", 0),
+                  "ratio")
+        bench.row(f"ratio.items_held.over_mcdc.{name}", f"Rebate over MC/DC, {name}", over("rebate", "mcdc", 0),
+                  "ratio", at_least=1.4 if name in ("json", "session") else None)
+
+
+@contextlib.contextmanager
+def started(side, memory_mib, bench):
+    """Starts a server with this memory, and whatever it needs."""
+    memory = ("-m", str(memory_mib))
+    if side == "memcached":
+        with memcached(*memory) as server:
+            yield server
+    elif side == "rebate":
+        with rebate_memcached(*memory) as server:
+            yield server
+    elif side == "front":
+        with memcached(*memory) as store:
+            with rebate("--set=server.threads=1", "--store", f"memcached://{store.address}") as server:
+                yield server
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            config = pathlib.Path(folder) / "mcdc.conf"
+            config.write_text(MCDC_CONFIG.format(folder=folder))
+            for name in ("dictionaries", "samples"):
+                (config.parent / name).mkdir()
+            with memcached(*memory, "-z", str(config), program=bench.flags.mcdc) as server:
+                yield server
 
 
 def add_flags(parser):
     parser.add_argument("--only", nargs="+", metavar="SHAPE", help="measure these shapes only")
+    parser.add_argument("--mcdc", metavar="PROGRAM", help="measure MC/DC, too, whose server this is")
 
 
 def held(server, record, count, quick):
@@ -87,9 +134,30 @@ def key(number):
     return b"key:%07d" % number
 
 
-SMALL = {"json", "session", "protobuf", "html"}
-# Items held where memcached holds 1, with automatic dictionaries.
+# Items held where memcached holds 1, with automatic dictionaries: of `rebate memcached`, and in front of a memcached.
 REQUIRED = {"json": 2.8, "session": 2.8, "protobuf": 1.35, "html": 3.6}
+REQUIRED_IN_FRONT = {"json": 2.0, "session": 1.8, "html": 2.2}
+# As in its README, but for the smaller dictionaries and more samples.
+MCDC_CONFIG = """enable_comp=true
+enable_dict=true
+dict_dir={folder}/dictionaries
+dict_size=64K
+comp_level=3
+min_comp_size=32
+max_comp_size=256K
+enable_training=true
+retraining_interval=2h
+min_training_size=0
+ewma_alpha=0.20
+retrain_drop=0.12
+train_mode=fast
+dict_retain_max=8
+enable_sampling=true
+sample_p=0.1
+sample_window_duration=100
+spool_dir={folder}/samples
+spool_max_bytes=64MB
+"""
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 //! One shard: the items under one lock, and the choice of items to evict. Memory comes from the
 //! store's [`Memory`]; where there is none, an operation changes nothing and says what it lacks.
 
+mod eviction;
 mod held;
 
 use ahash::RandomState;
@@ -406,53 +407,6 @@ impl Shard {
         evict && self.evict(turn, memory)
     }
 
-    /// Examines the oldest records of a queue, and evicts those that were not accessed again.
-    fn evict(&mut self, turn: &Turn<'_>, memory: &Memory) -> bool {
-        let [new_bytes, kept_bytes] = self.held_bytes;
-        let new_is_full = new_bytes as f64 > (new_bytes + kept_bytes) as f64 * NEW_SHARE;
-        let queue = if new_is_full { Queue::New } else { Queue::Kept };
-        let other = if new_is_full { Queue::Kept } else { Queue::New };
-        let oldest = |queue| self.log.oldest(queue).map(|id| (queue, id));
-        let Some((queue, id)) = oldest(queue).or_else(|| oldest(other)) else { return false };
-        for _ in 0..EXAMINED_MAX {
-            let Some((at, bytes)) = self.log.next_record(id) else {
-                memory.put(self.log.remove(queue, id));
-                return true;
-            };
-            let Some(found) = self.found_of_record(at) else { continue };
-            let uses = found.entry.uses;
-            let end = found.item.end(turn.now_s, &turn.flushed);
-            if uses > 0 && end.is_none() && self.kept_in_a_row < KEPT_IN_A_ROW_MAX {
-                self.kept_in_a_row += 1;
-                let uses = if queue == Queue::New { 0 } else { uses - 1 };
-                self.move_record(&found, bytes, Queue::Kept, uses, id, memory);
-                continue;
-            }
-            self.kept_in_a_row = 0;
-            let unfetched = u64::from(!found.item.fetched);
-            match end {
-                Some(End::Expired) => {
-                    self.counters.reclaimed += 1;
-                    self.counters.expired_unfetched += unfetched;
-                }
-                Some(End::Flushed) => self.counters.reclaimed += 1,
-                None => {
-                    self.counters.evictions += 1;
-                    self.counters.evicted_unfetched += unfetched;
-                    if let Some(observer) = turn.observer.get() {
-                        self.show_evicted(&found, turn.now_s, &**observer);
-                    }
-                }
-            }
-            self.remove(&found);
-            if found.record.chain.is_some() {
-                // A long value may be all that was wanted.
-                return true;
-            }
-        }
-        true
-    }
-
     /// Appends a record's bytes to a queue. The index then has it there. The segment `from` is about
     /// to be removed, so nothing is appended to it.
     fn move_record(
@@ -691,9 +645,14 @@ impl Shard {
     }
 
     fn count_held(&mut self, found: &Found, is_held: bool) {
-        let bytes = (found.record.bytes() + self.chain_bytes(found.record.chain)) as u64;
+        let bytes = self.bytes_of(found);
         let held = &mut self.held_bytes[self.log.queue_of(found.entry.at) as usize];
         *held = if is_held { *held + bytes } else { *held - bytes };
+    }
+
+    /// Returns the bytes of an item's record and blocks.
+    fn bytes_of(&self, found: &Found) -> u64 {
+        (found.record.bytes() + self.chain_bytes(found.record.chain)) as u64
     }
 
     fn chain_bytes(&self, chain: Option<Chain>) -> usize {
@@ -766,12 +725,6 @@ struct Counters {
     reclaimed: u64,
 }
 
-/// The share of a shard's bytes for items that were not accessed again. They wait there in order of
-/// arrival, so an item stays at least until as many bytes have arrived after it. Compared with this
-/// share, 0.1 gains half a percentage point of hits if the popularity of keys is constant and loses
-/// four points if it drifts (Zipf, 200,000 keys).
-const NEW_SHARE: f64 = 0.25;
-
 /// A segment is freed by moving its records if the shard's share of dead bytes is at least the
 /// first number, and the segment's the second. Otherwise items are evicted.
 const DEAD_SHARE_MAX: f64 = 0.05;
@@ -779,12 +732,6 @@ const DEAD_SEGMENT_SHARE: f64 = 0.2;
 
 /// The share of dead bytes from which a segment is freed in a store that evicts nothing.
 const DEAD_SEGMENT_SHARE_MIN: f64 = 0.02;
-
-/// The most records that one call examines, so that others wait for at most some microseconds.
-const EXAMINED_MAX: usize = 64;
-
-/// The most records in a row that are kept because they were used. The next record is evicted even if it was used.
-const KEPT_IN_A_ROW_MAX: u32 = 4_096;
 
 /// A block is this part of a segment, between the bounds [bytes]. Values up to one block are stored
 /// in the log as a whole, and at most half a block of a segment's end stays empty on average.

@@ -375,6 +375,29 @@ fn what_fetches_keep_asking_for_stays() {
 }
 
 #[test]
+fn an_item_that_displaces_many_must_be_used_as_often_as_they() {
+    let store = Embedded::new(options(ByteCount::mib(2)));
+    let (small, large) = ("s".repeat(200), "l".repeat(20_000));
+    let names = |kind: char, count: u32| (0..count).map(move |number| format!("{kind}{number}"));
+    let fetch = |key: &str| store.fetch(key.as_bytes(), &Fetch::GET, NOW_S).is_some();
+    let all = || names('s', 2_000).chain(names('l', 40)).chain(names('u', 10));
+    for key in all() {
+        set(&store, &key, item(if key.starts_with('s') { &small } else { &large }));
+        // Two uses are too few for a large item, and three are enough.
+        for _ in 0..if key.starts_with('u') { 3 } else { 1 } {
+            assert!(fetch(&key));
+        }
+    }
+    for key in names('n', 10_000) {
+        set(&store, &key, item(&small));
+    }
+    let kept = |kind, count| names(kind, count).filter(|key| fetch(key)).count();
+    let shares =
+        [kept('s', 2_000) as f64 / 2e3, kept('l', 40) as f64 / 40.0, kept('u', 10) as f64 / 10.0];
+    assert!(shares[0] > 0.9 && shares[1] < 0.1 && shares[2] > 0.9, "{shares:?}");
+}
+
+#[test]
 fn replacing_is_no_eviction() {
     let store = store();
     for i in 0..5000 {
