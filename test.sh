@@ -17,16 +17,10 @@ step "format, and tables that agree with their JSON"
 cargo fmt --all --check
 python3 -m doctest scripts/tables.py
 scripts/tables.py --check
-step "lints"
-cargo clippy --workspace --all-targets --features cli/dpdk --quiet -- -D warnings
-step "documentation"
-# With clippy's driver, as `cargo clippy` sets it, or every crate is checked once more.
-RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
-  CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" RUSTDOCFLAGS="-D warnings" \
-  cargo doc --workspace --no-deps --features cli/dpdk --quiet
-# With the tests, or what both need is compiled twice, with other features. No number of this run is recorded.
-step "the binary and the tests"
-cargo build --workspace --lib --bins --tests
+step "the binary and the tests, with lints and documentation"
+# In one build, or all crates are compiled two times more. No number of this run is recorded.
+export RUSTC_WORKSPACE_WRAPPER="$PWD/scripts/checked_rustc"
+cargo build --workspace --all-targets
 export REBATE_BIN="$PWD/target/debug/rebate" REBATE_BINARY="$PWD/target/debug/rebate"
 step "tests"
 REBATE_THRIFT_REQUIRED=1 scripts/run_tests.py
