@@ -47,7 +47,7 @@ def main():
         for run in bench.each_run():
             for side in turns(sides, run):
                 with started(side, memory_mib, bench) as server:
-                    rounds = MCDC_ROUNDS if side == "mcdc" else 2
+                    rounds = 2 if side in ("memcached", "rebate") else SLAB_ROUNDS
                     found[side].append(held(server, record, count, rounds, bench.quick))
             print(f"  {name}: { {side: values[-1] for side, values in found.items()} }", flush=True)
         add_rows(bench, name, len(record(0)), found)
@@ -84,7 +84,8 @@ def started(side, memory_mib, bench):
             yield server
     elif side == "front":
         with memcached(*memory) as store:
-            with rebate("--set=server.threads=1", "--store", f"memcached://{store.address}") as server:
+            with rebate("--frame-version", "2", "--set=server.threads=1", "--store",
+                        f"memcached://{store.address}") as server:
                 yield server
     else:
         with tempfile.TemporaryDirectory() as folder:
@@ -138,8 +139,8 @@ def key(number):
 # Items held where memcached holds 1, with automatic dictionaries: of `rebate memcached`, and in front of a memcached.
 REQUIRED = {"json": 2.8, "session": 2.8, "protobuf": 1.35, "html": 3.6}
 REQUIRED_IN_FRONT = {"json": 2.0, "session": 1.8, "html": 2.2}
-# It has moved its slabs, and holds no more after more rounds.
-MCDC_ROUNDS = 8
+# memcached has moved its slabs to the sizes of compressed values by then, and holds no more after more rounds.
+SLAB_ROUNDS = 8
 # As in its README, but for the smaller dictionaries and more samples.
 MCDC_CONFIG = """enable_comp=true
 enable_dict=true

@@ -561,6 +561,7 @@ mod tests {
                 points,
                 origin: CurveOrigin::Requests,
                 server_miss_ratio: 0.3,
+                rebate_over_server: 1.0,
                 reuses_beyond: 0,
             }),
             class_curves: vec![None, None],

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use super::eviction::Stream;
 use super::interval::Interval;
 
 /// The miss ratio as a function of the number of items that fit.
@@ -18,6 +19,8 @@ pub struct Curve {
     /// The share of gets that the server answered with nothing. It differs from the curve at the server's items if the
     /// server does not evict the least recently used item.
     pub server_miss_ratio: f64,
+    /// The misses of Rebate's store over those of the server if both hold as many items.
+    pub rebate_over_server: f64,
     /// The number of gets that found nothing although their key had been in the cache during the stream. The points
     /// beyond the items that the cache holds rest on these.
     pub reuses_beyond: usize,
@@ -59,8 +62,8 @@ impl Curve {
     /// Returns the rise of the hit ratio if the cache holds `ratio` times its `items`. Beyond the largest size that the
     /// requests tell of, the curve is continued: the value lets the hit ratio grow with the power of the size with
     /// which it grew from half that size on. The low end says that no item that was evicted earlier is requested again.
-    /// The high end continues the last slope, which a convex curve cannot exceed. All are in proportion to the misses
-    /// that the server has at its size.
+    /// The high end continues the last slope, which a convex curve cannot exceed. The server's misses are in proportion
+    /// to those that it has at its size, and Rebate's to what its store had on the same requests.
     pub fn gain(&self, items: f64, ratio: Interval) -> Interval {
         let here = self.miss_ratio(items);
         let of_server = if here > 0.0 { self.server_miss_ratio / here } else { 1.0 };
@@ -77,14 +80,17 @@ impl Curve {
         let slack = if self.origin == CurveOrigin::Ages { SLACK_OF_AGES } else { 1.0 };
         // Of a count, the standard deviation is its root.
         let error = SIGMAS / (self.reuses_beyond.max(1) as f64).sqrt();
-        let gain = |ratio: f64, share: f64, beyond: &dyn Fn(f64) -> f64| {
+        let rise = |ratio: f64, share: f64, beyond: &dyn Fn(f64) -> f64| {
             let wanted = ratio * items;
             if wanted < items {
-                return (here - self.miss_ratio(wanted)) * of_server;
+                return here - self.miss_ratio(wanted);
             }
             let known = share * (here - self.miss_ratio(wanted.min(known_to)));
             let more = if wanted > known_to { beyond(wanted) } else { 0.0 };
-            (known + more).min(here) * of_server
+            (known + more).min(here)
+        };
+        let gain = |ratio: f64, share: f64, beyond: &dyn Fn(f64) -> f64| {
+            of_server * (here - self.rebate_over_server * (here - rise(ratio, share, beyond)))
         };
         Interval {
             value: gain(ratio.value, 1.0, &power),
@@ -126,7 +132,13 @@ impl Curve {
         };
         let points = later.into_iter().enumerate().map(point).collect();
         let origin = CurveOrigin::Ages;
-        Some(Self { points, origin, server_miss_ratio: miss_ratio, reuses_beyond: 0 })
+        Some(Self {
+            points,
+            origin,
+            server_miss_ratio: miss_ratio,
+            rebate_over_server: 1.0,
+            reuses_beyond: 0,
+        })
     }
 }
 
@@ -144,6 +156,7 @@ pub(super) struct Shards {
     watched: u32,
     reuses: Vec<Reuse>,
     misses: Vec<Miss>,
+    stream: Stream,
 }
 
 /// The last access of a key.
@@ -196,6 +209,7 @@ impl Shards {
             watched: 0,
             reuses: vec![],
             misses: vec![],
+            stream: Stream::default(),
         }
     }
 
@@ -209,8 +223,17 @@ impl Shards {
         self.is_watching = true;
     }
 
-    /// Makes the key the most recently used one.
+    /// Puts a key into the cache, or counts a set, and makes the key the most recently used one.
     pub(super) fn touch(&mut self, hash: u64) {
+        if self.is_watching {
+            self.stream.set(hash);
+        } else {
+            self.stream.fill(hash);
+        }
+        self.renew(hash);
+    }
+
+    fn renew(&mut self, hash: u64) {
         if self.next == self.slots.len() {
             self.compact();
         }
@@ -232,12 +255,14 @@ impl Shards {
             let longer_than = (!before.is_watched).then_some(self.watched);
             self.reuses.push(Reuse { class, distance: younger as u32 + 1, longer_than });
         }
-        self.touch(hash);
+        self.stream.hit(hash);
+        self.renew(hash);
     }
 
     /// Counts a get that found nothing. If the key was never seen, its last access was before that of every key that
     /// was, because the cache held those longer.
     pub(super) fn miss(&mut self, hash: u64, class: usize) {
+        self.stream.miss(hash);
         let before = self.last.get(&hash).map(|before| self.slots.sum_to(before.slot));
         let younger = self.last.len() - before.unwrap_or(0);
         self.misses.push(Miss { class, distance: younger as u32 + 1, is_reuse: before.is_some() });
@@ -298,8 +323,22 @@ impl Shards {
                 None => points.push(CurvePoint { items, miss_ratio }),
             }
         }
-        let server_miss_ratio = 1.0 - hit_ratio;
-        Some(Curve { points, origin: CurveOrigin::Requests, server_miss_ratio, reuses_beyond })
+        Some(Curve {
+            points,
+            origin: CurveOrigin::Requests,
+            server_miss_ratio: 1.0 - hit_ratio,
+            rebate_over_server: 1.0,
+            reuses_beyond,
+        })
+    }
+
+    /// Returns the misses of Rebate's store over those of the server, on the same requests and with as many items, or 1
+    /// if too few requests were seen. `curve` tells what the items count that one of them held more.
+    pub(super) fn rebate_over_server(&self, curve: &Curve, items: f64) -> f64 {
+        let Some(misses) = self.stream.misses() else { return 1.0 };
+        let (here, there) = (curve.miss_ratio(items), curve.miss_ratio(items * misses.items_ratio));
+        let by_items = if here > 0.0 && there > 0.0 { here / there } else { 1.0 };
+        misses.of_rebate as f64 / misses.of_server as f64 * by_items
     }
 
     /// Numbers the slots anew without the gaps that older accesses left.
@@ -603,7 +642,7 @@ mod tests {
         };
         let points = (0..=64).map(point).collect();
         let (origin, server_miss_ratio) = (CurveOrigin::Requests, miss(items));
-        Curve { points, origin, server_miss_ratio, reuses_beyond: 0 }
+        Curve { points, origin, server_miss_ratio, rebate_over_server: 1.0, reuses_beyond: 0 }
     }
 
     /// Compares the gain of three times 10,000 items with that of the curve.

@@ -3,14 +3,15 @@
 //! Nothing is written to it. The values are compressed here with Rebate's own codecs.
 //!
 //! `reading` says what is read in which order, over `link`, `probe`, `watch` and `corpus`. `codecs` measures the
-//! stored forms and `requests` the time of requests, `memory` and `curve` are the arithmetic of items and of hits, and
-//! `answer` puts all together. The caller opens connections, runs a server to time requests, and prints.
+//! stored forms and `requests` the time of requests, `memory` and `curve` are the arithmetic of items and of hits,
+//! `eviction` runs the requests that were seen on Rebate's store, and `answer` puts all together. The caller opens connections, runs a server to time requests, and prints.
 
 mod answer;
 mod classes;
 mod codecs;
 mod corpus;
 mod curve;
+mod eviction;
 mod facts;
 mod interval;
 mod link;

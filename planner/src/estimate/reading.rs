@@ -328,7 +328,11 @@ impl ServerReader<'_> {
             let hit_ratio = counts.hits as f64 / counts.gets.max(1) as f64;
             self.shards.curve(class, counts.hits, hit_ratio, coverage)
         };
-        let from_requests = total.and_then(|total| curve(None, total));
+        let mut from_requests = total.and_then(|total| curve(None, total));
+        let rebate_over_server = from_requests
+            .as_ref()
+            .map_or(1.0, |curve| self.shards.rebate_over_server(curve, items as f64));
+        from_requests.iter_mut().for_each(|curve| curve.rebate_over_server = rebate_over_server);
         let age_s = |(_, accessed_s): &(u64, u64)| {
             self.facts.counters.time_s.saturating_sub(*accessed_s) as f64
         };
@@ -337,7 +341,10 @@ impl ServerReader<'_> {
             let requests_per_s = traffic.gets_per_s + traffic.sets_per_s;
             Curve::from_ages(ages_s, items as f64, requests_per_s, 1.0 - traffic.hit_ratio)
         };
-        let class_curve = |at: usize| curve(Some(at), *watched.as_ref()?.classes.get(at)?);
+        let class_curve = |at: usize| {
+            let found = curve(Some(at), *watched.as_ref()?.classes.get(at)?);
+            found.map(|curve| Curve { rebate_over_server, ..curve })
+        };
         Reading {
             source: SourceFacts {
                 name: name.to_owned(),
