@@ -96,11 +96,11 @@ class Client:
         timeout: float | None = None,
         no_delay: bool = False,
         ignore_exc: bool = False,
+        *,
         key_prefix: bytes | str = b"",
         default_noreply: bool = True,
         allow_unicode_keys: bool = False,
         encoding: str = "ascii",
-        *,
         distribution: str = "ketama",
         retry_after: float = 1.0,
     ) -> None:
