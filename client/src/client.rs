@@ -117,7 +117,10 @@ struct Open {
 enum Repeat {
     /// A second execution leaves the same item as the first.
     Harmless,
+    /// It is one request, which the lost server has executed only if it has read all of it.
     Harmful,
+    /// These are several requests. The lost server may have executed the first without having read the last.
+    HarmfulInPart,
 }
 
 impl Client {
@@ -136,6 +139,13 @@ impl Client {
 
     pub(crate) fn with_addresses(addresses: Vec<Address>, options: Options) -> Self {
         let silent_until = vec![None; addresses.len()];
+        let bounded = |time: Duration| time.min(LONGEST);
+        let options = Options {
+            connect_timeout: bounded(options.connect_timeout),
+            timeout: bounded(options.timeout),
+            retry_after: bounded(options.retry_after),
+            ..options
+        };
         Self { addresses, options, link: None, silent_until, out: Vec::new(), opaque: 0 }
     }
 
@@ -243,7 +253,7 @@ impl Client {
                 requests.push_value(entry.value);
             }
         };
-        self.exchange(Repeat::Harmful, None, compose, |answers| {
+        self.exchange(Repeat::HarmfulInPart, None, compose, |answers| {
             let take = |answer: Answer<'_>| expect(&answer, &[]).map(|()| answer.cas);
             (0..entries.len()).map(|_| answers.next_in_order(take)).collect()
         })
@@ -262,9 +272,10 @@ impl Client {
                     requests.push(&Request::Delete { key: *key, cas: 0 }, opaque);
                 }
             };
-            let deleted: Vec<_> = self.exchange(Repeat::Harmful, None, compose, |answers| {
-                (0..keys.len()).map(|_| answers.next_in_order(found)).collect()
-            })?;
+            let deleted: Vec<_> =
+                self.exchange(Repeat::HarmfulInPart, None, compose, |answers| {
+                    (0..keys.len()).map(|_| answers.next_in_order(found)).collect()
+                })?;
             for deleted in deleted {
                 outcomes.push(deleted?);
             }
@@ -549,7 +560,11 @@ impl Client {
             };
             let is_late = is_late(&error);
             // A server that is only slow may read the request later.
-            let is_safe = repeat == Repeat::Harmless || (!is_late && open.link.is_unread());
+            let is_safe = match repeat {
+                Repeat::Harmless => true,
+                Repeat::Harmful => !is_late && open.link.is_unread(),
+                Repeat::HarmfulInPart => false,
+            };
             let address = self.addresses[open.index].to_string();
             self.link = None;
             if !is_safe {
@@ -723,6 +738,9 @@ fn checked(exptime_s: u32) -> Result<u32, Error> {
 /// The most keys of one round trip. Their requests fit the memory between two sides, so that neither waits for the
 /// other while both write.
 pub(crate) const KEYS_AT_ONCE: usize = 64;
+
+/// The longest time of an option: some 30 years, with which clocks can compute.
+const LONGEST: Duration = Duration::from_secs(1_000_000_000);
 
 /// The most bytes of values that share a round trip. Their answers are short, so that the server never waits for room.
 const BATCH_BYTES_MAX: usize = 64 << 10;
