@@ -169,16 +169,12 @@ impl Connection {
         let mut space = [0; KEY_BYTES_MAX];
         let keys = entries.iter().map(|(key, ..)| Ok(self.key(key, &mut space)?.to_vec()));
         let keys: Vec<Vec<u8>> = keys.collect::<PyResult<_>>()?;
-        let entry = |(key, (_, value, client_flags)): (_, &(_, Bound<'_, PyBytes>, u32))| {
+        let mut stores = Vec::with_capacity(entries.len());
+        for (key, (_, value, client_flags)) in keys.iter().zip(&entries) {
             let write = Write { client_flags: *client_flags, exptime_s };
-            (key, value.clone(), write)
-        };
-        let entries: Vec<_> = keys.iter().zip(&entries).map(entry).collect();
-        let entries: Vec<Entry<'_>> = entries
-            .iter()
-            .map(|(key, value, write)| Entry { key, value: value.as_bytes(), write: *write })
-            .collect();
-        let stored = self.lock(py).set_many(&entries).map_err(raised)?;
+            stores.push(Entry { key, value: value.as_bytes(), write });
+        }
+        let stored = self.lock(py).set_many(&stores).map_err(raised)?;
         stored.into_iter().try_for_each(|stored| stored.map(|_| ()).map_err(raised))
     }
 

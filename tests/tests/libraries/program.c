@@ -73,8 +73,13 @@ static void print_edits(rebate_client *cache)
 /* What a caller may do wrong. */
 static void print_mistakes(rebate_client *cache)
 {
-    printf("%d %d\n", rebate_client_open(NULL, NULL) == NULL, rebate_client_open("no port", NULL) == NULL);
-    printf("%s\n", rebate_last_error());
+    printf("%d", rebate_client_open(NULL, NULL) == NULL);
+    printf(" %s\n", rebate_last_error());
+    printf("%d", rebate_client_open("near:/n|no port", NULL) == NULL);
+    printf(" %s\n", rebate_last_error());
+    const rebate_options wrong = {0, 0, 0, 9};
+    printf("%d", rebate_client_open("a:1", &wrong) == NULL);
+    printf(" %s\n", rebate_last_error());
     rebate_client_close(NULL);
     rebate_status status = REBATE_OK;
     printf("%d", rebate_get(cache, "two words", 9, NULL, NULL, NULL, &status) == NULL);
