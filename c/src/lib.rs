@@ -130,7 +130,7 @@ pub extern "C" fn rebate_client_open(
     run(|| {
         let servers = text(servers).ok_or_else(|| invalid("the servers are NULL or not UTF-8"))?;
         let given = elements(options, 1).and_then(<[COptions]>::first);
-        let ms = |ms: fn(&COptions) -> u32| match given.map(ms) {
+        let time = |ms: Option<u32>| match ms {
             None | Some(0) => Duration::from_secs(1),
             Some(ms) => Duration::from_millis(ms.into()),
         };
@@ -141,9 +141,9 @@ pub extern "C" fn rebate_client_open(
             other => return Err(invalid(&format!("a distribution of {other}; give 0 to 2"))),
         };
         let options = Options {
-            connect_timeout: ms(|given| given.connect_timeout_ms),
-            timeout: ms(|given| given.timeout_ms),
-            retry_after: ms(|given| given.retry_after_ms),
+            connect_timeout: time(given.map(|given| given.connect_timeout_ms)),
+            timeout: time(given.map(|given| given.timeout_ms)),
+            retry_after: time(given.map(|given| given.retry_after_ms)),
             ..Options::default()
         };
         let servers: Vec<&str> = servers.split(',').collect();

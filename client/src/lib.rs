@@ -17,7 +17,7 @@
 //! [`Options::retry_after`]. A client belongs to one thread at a time; another thread needs a client of its own.
 //!
 //! # Several caches
-//! A [`Cluster`] is a client of several caches, each with addresses of its own. It assigns keys to caches as libmemcached
+//! A [`Cluster`] is a client of several caches, each of which has addresses. It assigns keys to caches as libmemcached
 //! does, so that it finds what other clients of the same caches store.
 //!
 //! # Requests that meet a lost connection
