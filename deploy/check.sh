@@ -76,6 +76,7 @@ check "socket and configuration have one address" addresses_agree
 check "scripts" scripts_are_sound
 check "the dashboard" scripts/dashboard.py --check
 check "alerts" alerts
+check "the examples of sidecars" deploy/check_sidecars.py ${rebate:+"$rebate"}
 check "the chart" deploy/helm/check.py ${rebate:+--rebate "$rebate"}
 if [ -n "$rebate" ]; then
   check "the packaged configuration" packaged_configuration

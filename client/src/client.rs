@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 
 use protocol::Key;
 use protocol::binary::request::Store;
-use protocol::binary::response::Response;
 use protocol::binary::{Request, Status};
 use protocol::command::StoreVerb;
 use protocol::counter::Direction;
 use units::limits::ITEM_BYTES_MAX_HIGHEST;
 
-use crate::link::Link;
-use crate::{Address, Error};
+use crate::answer::Answer;
+use crate::error::is_late;
+use crate::link::{Link, Requests};
+use crate::{Address, Error, LongWait};
 
 /// The limits of a client.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,8 @@ pub struct Options {
     pub timeout: Duration,
     /// The time after which a client that uses another address tries the preferred ones again.
     pub retry_after: Duration,
+    /// Runs waits that may be longer than some 50 us, for a program whose other threads must be able to run meanwhile.
+    pub long_wait: Option<LongWait>,
 }
 
 impl Default for Options {
@@ -33,6 +36,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(1),
             timeout: Duration::from_secs(1),
             retry_after: Duration::from_secs(1),
+            long_wait: None,
         }
     }
 }
@@ -57,6 +61,20 @@ pub struct Write {
     pub exptime_s: u32,
 }
 
+/// A value of [`Client::set_many`].
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'e> {
+    /// The key.
+    pub key: &'e [u8],
+    /// The value.
+    pub value: &'e [u8],
+    /// What is stored with it.
+    pub write: Write,
+}
+
+/// An expiry that has passed: a time in 1970. It means what a negative expiry means in text.
+pub const EXPIRED: u32 = 60 * 60 * 24 * 30 + 1;
+
 /// The outcome of a storage command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
@@ -78,6 +96,8 @@ pub struct Client {
     addresses: Vec<Address>,
     options: Options,
     link: Option<Open>,
+    /// The times until which addresses that did not answer in time are not tried.
+    silent_until: Vec<Option<Instant>>,
     /// The requests of the current call.
     out: Vec<u8>,
     opaque: u32,
@@ -97,7 +117,10 @@ struct Open {
 enum Repeat {
     /// A second execution leaves the same item as the first.
     Harmless,
+    /// It is one request, which the lost server has executed only if it has read all of it.
     Harmful,
+    /// These are several requests. The lost server may have executed the first without having read the last.
+    HarmfulInPart,
 }
 
 impl Client {
@@ -111,7 +134,19 @@ impl Client {
         if addresses.is_empty() {
             return Err(Error::NoAddress);
         }
-        Ok(Self { addresses, options, link: None, out: Vec::new(), opaque: 0 })
+        Ok(Self::with_addresses(addresses, options))
+    }
+
+    pub(crate) fn with_addresses(addresses: Vec<Address>, options: Options) -> Self {
+        let silent_until = vec![None; addresses.len()];
+        let bounded = |time: Duration| time.min(LONGEST);
+        let options = Options {
+            connect_timeout: bounded(options.connect_timeout),
+            timeout: bounded(options.timeout),
+            retry_after: bounded(options.retry_after),
+            ..options
+        };
+        Self { addresses, options, link: None, silent_until, out: Vec::new(), opaque: 0 }
     }
 
     /// Returns the address in use, or none before the first request and after a loss.
@@ -126,6 +161,22 @@ impl Client {
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Item>, Error> {
         let key = Key::new(key)?;
         self.item(&Request::Get { key, quiet: false }, Repeat::Harmless)
+    }
+
+    /// Passes an item's value, client flags and version to `take` without copying the value. Returns none if there is
+    /// no item.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn get_with<T>(
+        &mut self,
+        key: &[u8],
+        take: impl Fn(&[u8], u32, u64) -> T,
+    ) -> Result<Option<T>, Error> {
+        let key = Key::new(key)?;
+        self.ask(&Request::Get { key, quiet: false }, None, Repeat::Harmless, |answer| {
+            Ok(found(answer)?.then(|| take(answer.value, answer.client_flags, answer.cas)))
+        })?
     }
 
     /// Returns an item and sets its expiry.
@@ -160,6 +211,76 @@ impl Client {
             Stored::Stored { cas } => Ok(cas),
             other => Err(refused(Status::NotStored.code(), format!("{other:?}").as_bytes())),
         }
+    }
+
+    /// Stores several values. Returns the outcome of each, in their order. Short values share round trips.
+    ///
+    /// # Errors
+    /// [`Error`], if a connection fails: some values may be stored. What the server refuses is an outcome.
+    pub fn set_many(&mut self, entries: &[Entry<'_>]) -> Result<Vec<Result<u64, Error>>, Error> {
+        let mut outcomes = Vec::with_capacity(entries.len());
+        while let Some(first) = entries.get(outcomes.len()) {
+            let rest = &entries[outcomes.len()..];
+            let mut bytes = 0;
+            let fits = |entry: &&Entry<'_>| {
+                bytes += entry.value.len();
+                bytes <= BATCH_BYTES_MAX
+            };
+            let count = rest.iter().take(KEYS_AT_ONCE).take_while(fits).count();
+            if count < 2 {
+                outcomes.push(match self.set(first.key, first.value, first.write) {
+                    Err(error @ Error::Refused { .. }) => Err(error),
+                    stored => Ok(stored?),
+                });
+            } else {
+                outcomes.append(&mut self.set_batch(&rest[..count])?);
+            }
+        }
+        Ok(outcomes)
+    }
+
+    fn set_batch(&mut self, entries: &[Entry<'_>]) -> Result<Vec<Result<u64, Error>>, Error> {
+        let mut stores = Vec::with_capacity(entries.len());
+        for Entry { key, value, write } in entries {
+            let (key, exptime_s) = (Key::new(key)?, checked(write.exptime_s)?);
+            let (verb, client_flags, cas) = (StoreVerb::Set, write.client_flags, 0);
+            let value_bytes = value.len() as u32;
+            stores.push(Store { verb, key, client_flags, exptime_s, cas, value_bytes });
+        }
+        let compose = |requests: &mut Requests<'_>, first: u32| {
+            for ((store, entry), opaque) in stores.iter().zip(entries).zip(first..) {
+                requests.push(&Request::Store(*store), opaque);
+                requests.push_value(entry.value);
+            }
+        };
+        self.exchange(Repeat::HarmfulInPart, None, compose, |answers| {
+            let take = |answer: Answer<'_>| expect(&answer, &[]).map(|()| answer.cas);
+            (0..entries.len()).map(|_| answers.next_in_order(take)).collect()
+        })
+    }
+
+    /// Deletes several items. Returns for each whether there was one. It is one round trip per 64 keys.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn delete_many<K: AsRef<[u8]>>(&mut self, keys: &[K]) -> Result<Vec<bool>, Error> {
+        let mut outcomes = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(KEYS_AT_ONCE) {
+            let keys = checked_keys(keys)?;
+            let compose = |requests: &mut Requests<'_>, first: u32| {
+                for (key, opaque) in keys.iter().zip(first..) {
+                    requests.push(&Request::Delete { key: *key, cas: 0 }, opaque);
+                }
+            };
+            let deleted: Vec<_> =
+                self.exchange(Repeat::HarmfulInPart, None, compose, |answers| {
+                    (0..keys.len()).map(|_| answers.next_in_order(found)).collect()
+                })?;
+            for deleted in deleted {
+                outcomes.push(deleted?);
+            }
+        }
+        Ok(outcomes)
     }
 
     /// Stores a value if there is no item.
@@ -220,7 +341,7 @@ impl Client {
     /// [`Error`]
     pub fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
         let key = Key::new(key)?;
-        self.ask(&Request::Delete { key, cas: 0 }, &[], Repeat::Harmful, found)?
+        self.ask(&Request::Delete { key, cas: 0 }, None, Repeat::Harmful, found)?
     }
 
     /// Sets the expiry of an item. Returns whether there was one.
@@ -231,7 +352,7 @@ impl Client {
         let exptime_s = checked(exptime_s)?;
         let key = Key::new(key)?;
         // A second one sets the same expiry.
-        self.ask(&Request::Touch { key, exptime_s }, &[], Repeat::Harmless, found)?
+        self.ask(&Request::Touch { key, exptime_s }, None, Repeat::Harmless, found)?
     }
 
     /// Adds to a number, which wraps at 2^64. Returns the sum, or none if there is no item.
@@ -258,8 +379,8 @@ impl Client {
         let request = Request::Stat { page: page.as_bytes() };
         self.exchange(
             Repeat::Harmless,
-            &[],
-            |out, opaque| request.append_to(out, opaque),
+            None,
+            |requests, opaque| requests.push(&request, opaque),
             |answers| {
                 let mut lines = Vec::new();
                 loop {
@@ -278,19 +399,33 @@ impl Client {
         )?
     }
 
+    /// Removes all items, at once or after a delay.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn flush(&mut self, delay_s: u32) -> Result<(), Error> {
+        let request = Request::Flush { delay_s: checked(delay_s)? };
+        self.ask(&request, None, Repeat::Harmful, |answer| expect(&answer, &[]))?
+    }
+
+    /// Closes the connection. The next call opens one.
+    pub fn close(&mut self) {
+        self.link = None;
+    }
+
     /// Returns the version of the server.
     ///
     /// # Errors
     /// [`Error`]
     pub fn version(&mut self) -> Result<String, Error> {
-        self.ask(&Request::Version, &[], Repeat::Harmless, |answer| {
+        self.ask(&Request::Version, None, Repeat::Harmless, |answer| {
             expect(&answer, &[])?;
             Ok(String::from_utf8_lossy(answer.value).into_owned())
         })?
     }
 
     fn item(&mut self, request: &Request<'_>, repeat: Repeat) -> Result<Option<Item>, Error> {
-        self.ask(request, &[], repeat, |answer| Ok(found(answer)?.then(|| item(&answer))))?
+        self.ask(request, None, repeat, |answer| Ok(found(answer)?.then(|| item(&answer))))?
     }
 
     fn get_batch<K: AsRef<[u8]>>(
@@ -298,32 +433,48 @@ impl Client {
         keys: &[K],
         items: &mut Vec<Option<Item>>,
     ) -> Result<(), Error> {
-        let keys: Vec<Key<'_>> =
-            keys.iter().map(|key| Key::new(key.as_ref())).collect::<Result<_, _>>()?;
-        let compose = |out: &mut Vec<u8>, first: u32| {
-            for (key, opaque) in keys.iter().zip(first..) {
-                Request::Get { key: *key, quiet: true }.append_to(out, opaque);
-            }
-            Request::Noop.append_to(out, first + keys.len() as u32);
-        };
-        let got = self.exchange(Repeat::Harmless, &[], compose, |answers| {
-            let mut batch = vec![None; keys.len()];
-            let mut problem = None;
-            loop {
-                let (index, answer) = answers.next_of(keys.len() as u32, |index, answer| {
-                    let answer = expect(&answer, &[]).map(|()| item(&answer));
-                    (index as usize, answer)
-                })?;
-                match answer {
-                    // The last answer says that there are no more.
-                    _ if index == keys.len() => return Ok(problem.map_or(Ok(batch), Err)),
-                    Err(error) => problem = problem.or(Some(error)),
-                    Ok(item) => batch[index] = Some(item),
-                }
-            }
-        });
+        let keys = checked_keys(keys)?;
+        let compose = |requests: &mut Requests<'_>, first: u32| push_gets(requests, &keys, first);
+        let got =
+            self.exchange(Repeat::Harmless, None, compose, |answers| answers.items(keys.len()));
         items.append(&mut got??);
         Ok(())
+    }
+
+    /// Sends a get of at most [`KEYS_AT_ONCE`] keys, whose answers [`Client::finish_get`] takes. Returns none if the
+    /// connection was lost.
+    ///
+    /// # Errors
+    /// A key is none, or no address answers.
+    pub(crate) fn begin_get<K: AsRef<[u8]>>(&mut self, keys: &[K]) -> Result<Option<Begun>, Error> {
+        let keys = checked_keys(keys)?;
+        self.connect()?;
+        let Some(open) = &mut self.link else { return Ok(None) };
+        let first = self.opaque;
+        push_gets(&mut open.link.requests(&mut self.out), &keys, first);
+        self.opaque = next_opaque(first);
+        let deadline = Instant::now() + self.options.timeout;
+        if open.link.send(&self.out, None, deadline).is_err() {
+            self.link = None;
+            return Ok(None);
+        }
+        Ok(Some(Begun { first, deadline, keys: keys.len() }))
+    }
+
+    /// Receives the items of a get. Returns none if the connection was lost or the time is over.
+    ///
+    /// # Errors
+    /// The server refused a key.
+    pub(crate) fn finish_get(&mut self, begun: &Begun) -> Result<Option<Vec<Option<Item>>>, Error> {
+        let Some(open) = &mut self.link else { return Ok(None) };
+        let Begun { first, deadline, keys } = *begun;
+        match (Answers { link: &mut open.link, first, deadline }).items(keys) {
+            Ok(items) => items.map(Some),
+            Err(_) => {
+                self.link = None;
+                Ok(None)
+            }
+        }
     }
 
     fn store(
@@ -341,7 +492,7 @@ impl Client {
         let value_bytes =
             u32::try_from(value.len()).ok().filter(|_| value.len() <= max).ok_or_else(too_long)?;
         let request = Store { verb, key, client_flags, exptime_s, cas, value_bytes };
-        self.ask(&Request::Store(request), value, Repeat::Harmful, |answer| {
+        self.ask(&Request::Store(request), Some(value), Repeat::Harmful, |answer| {
             let not_stored = [Status::NotStored, Status::Exists, Status::NotFound];
             expect(&answer, &not_stored)?;
             let is = |status: Status| answer.status == status.code();
@@ -362,7 +513,7 @@ impl Client {
     ) -> Result<Option<u64>, Error> {
         let key = Key::new(key)?;
         let request = Request::Arithmetic { direction, key, delta };
-        self.ask(&request, &[], Repeat::Harmful, |answer| {
+        self.ask(&request, None, Repeat::Harmful, |answer| {
             if answer.status == Status::NonNumeric.code() {
                 return Err(Error::NotANumber);
             }
@@ -375,11 +526,11 @@ impl Client {
     fn ask<T>(
         &mut self,
         request: &Request<'_>,
-        value: &[u8],
+        value: Option<&[u8]>,
         repeat: Repeat,
-        take: impl Fn(Response<'_>) -> T,
+        take: impl Fn(Answer<'_>) -> T,
     ) -> Result<T, Error> {
-        let compose = |out: &mut Vec<u8>, opaque| request.append_to(out, opaque);
+        let compose = |requests: &mut Requests<'_>, opaque| requests.push(request, opaque);
         self.exchange(repeat, value, compose, |answers| answers.next(&take))
     }
 
@@ -387,8 +538,8 @@ impl Client {
     fn exchange<T>(
         &mut self,
         repeat: Repeat,
-        value: &[u8],
-        compose: impl Fn(&mut Vec<u8>, u32),
+        value: Option<&[u8]>,
+        compose: impl Fn(&mut Requests<'_>, u32),
         receive: impl Fn(&mut Answers<'_>) -> io::Result<T>,
     ) -> Result<T, Error> {
         let mut attempts = 0;
@@ -396,10 +547,9 @@ impl Client {
             attempts += 1;
             self.connect()?;
             let Some(open) = &mut self.link else { continue };
-            self.out.clear();
             let first = self.opaque;
-            compose(&mut self.out, first);
-            self.opaque = first.wrapping_add(OPAQUES_PER_CALL) % OPAQUE_MAX;
+            compose(&mut open.link.requests(&mut self.out), first);
+            self.opaque = next_opaque(first);
             let deadline = Instant::now() + self.options.timeout;
             let sent = open.link.send(&self.out, value, deadline);
             let received =
@@ -408,17 +558,23 @@ impl Client {
                 Ok(received) => return Ok(received),
                 Err(error) => error,
             };
-            let is_late =
-                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
+            let is_late = is_late(&error);
             // A server that is only slow may read the request later.
-            let is_safe = repeat == Repeat::Harmless || (!is_late && open.link.is_unread());
+            let is_safe = match repeat {
+                Repeat::Harmless => true,
+                Repeat::Harmful => !is_late && open.link.is_unread(),
+                Repeat::HarmfulInPart => false,
+            };
             let address = self.addresses[open.index].to_string();
             self.link = None;
             if !is_safe {
                 return Err(Error::Unknown { address, error });
             }
-            // The time of the call is over, or no connection stays.
-            if is_late || attempts > self.addresses.len() {
+            if is_late {
+                return Err(Error::TimedOut { address, timeout: self.options.timeout });
+            }
+            // No connection stays.
+            if attempts > self.addresses.len() {
                 return Err(Error::Unreachable(format!("{address}: {error}")));
             }
         }
@@ -432,16 +588,28 @@ impl Client {
             Some(open) if Instant::now() < open.retry_at => return Ok(()),
             Some(open) => open.index,
         };
-        let Options { connect_timeout, retry_after, .. } = self.options;
+        let Options { connect_timeout, retry_after, long_wait, .. } = self.options;
         let mut problems = Vec::new();
         for (index, address) in self.addresses[..known].iter().enumerate() {
-            match Link::connect(address, connect_timeout, BODY_BYTES_MAX) {
+            if self.silent_until[index].is_some_and(|until| Instant::now() < until) {
+                problems.push(format!("{address}: it did not answer a moment ago"));
+                continue;
+            }
+            match Link::connect(address, connect_timeout, BODY_BYTES_MAX, long_wait) {
                 Ok(link) => {
                     let retry_at = Instant::now() + retry_after;
                     self.link = Some(Open { link, index, retry_at });
+                    self.silent_until[index] = None;
                     return Ok(());
                 }
-                Err(error) => problems.push(format!("{address}: {error}")),
+                Err(error) => {
+                    let is_silent = error.kind() == io::ErrorKind::TimedOut;
+                    // While another address serves, calls spend little of their time on this one.
+                    let share = if self.link.is_some() { SILENT_SHARE } else { 0 };
+                    let pause = retry_after.max(connect_timeout * share);
+                    self.silent_until[index] = is_silent.then(|| Instant::now() + pause);
+                    problems.push(format!("{address}: {error}"));
+                }
             }
         }
         match &mut self.link {
@@ -464,6 +632,13 @@ impl fmt::Debug for Client {
     }
 }
 
+/// A get whose answers are to be received.
+pub(crate) struct Begun {
+    first: u32,
+    deadline: Instant,
+    keys: usize,
+}
+
 /// The answers to the requests of a call.
 struct Answers<'l> {
     link: &'l mut Link,
@@ -474,18 +649,22 @@ struct Answers<'l> {
 
 impl Answers<'_> {
     /// Passes the next answer to the first request to `take`.
-    fn next<T>(&mut self, take: impl FnOnce(Response<'_>) -> T) -> io::Result<T> {
+    fn next<T>(&mut self, take: impl FnOnce(Answer<'_>) -> T) -> io::Result<T> {
         self.next_of(0, |_, answer| take(answer))
     }
 
+    /// Passes the answer to the next of several requests, all of which are answered, to `take`.
+    fn next_in_order<T>(&mut self, take: impl FnOnce(Answer<'_>) -> T) -> io::Result<T> {
+        let taken = self.next(take)?;
+        self.first += 1;
+        Ok(taken)
+    }
+
     /// Passes the next answer to `take`, with the index of its request, which is at most `last`.
-    fn next_of<T>(
-        &mut self,
-        last: u32,
-        take: impl FnOnce(u32, Response<'_>) -> T,
-    ) -> io::Result<T> {
+    fn next_of<T>(&mut self, last: u32, take: impl FnOnce(u32, Answer<'_>) -> T) -> io::Result<T> {
         let first = self.first;
-        let taken = self.link.receive(self.deadline, |answer| {
+        let opaques = first..=first + last;
+        let taken = self.link.receive(self.deadline, opaques, |answer| {
             let index = answer.opaque.wrapping_sub(first);
             (index <= last).then(|| take(index, answer))
         })?;
@@ -494,20 +673,55 @@ impl Answers<'_> {
     }
 }
 
+impl Answers<'_> {
+    /// Receives the items of so many keys, and the answer that says that there are no more.
+    fn items(&mut self, keys: usize) -> io::Result<Result<Vec<Option<Item>>, Error>> {
+        let mut items = vec![None; keys];
+        let mut problem = None;
+        loop {
+            let (index, answer) = self.next_of(keys as u32, |index, answer| {
+                let answer = expect(&answer, &[]).map(|()| item(&answer));
+                (index as usize, answer)
+            })?;
+            match answer {
+                _ if index == keys => return Ok(problem.map_or(Ok(items), Err)),
+                Err(error) => problem = problem.or(Some(error)),
+                Ok(item) => items[index] = Some(item),
+            }
+        }
+    }
+}
+
+fn checked_keys<K: AsRef<[u8]>>(keys: &[K]) -> Result<Vec<Key<'_>>, Error> {
+    keys.iter().map(|key| Ok(Key::new(key.as_ref())?)).collect()
+}
+
+/// Appends a get that has answers for the keys with items only, and a request whose answer is the last.
+fn push_gets(requests: &mut Requests<'_>, keys: &[Key<'_>], first: u32) {
+    for (key, opaque) in keys.iter().zip(first..) {
+        requests.push(&Request::Get { key: *key, quiet: true }, opaque);
+    }
+    requests.push(&Request::Noop, first + keys.len() as u32);
+}
+
+fn next_opaque(first: u32) -> u32 {
+    first.wrapping_add(OPAQUES_PER_CALL) % OPAQUE_MAX
+}
+
 /// Fails unless the answer is a success or has one of these statuses.
-fn expect(answer: &Response<'_>, others: &[Status]) -> Result<(), Error> {
+fn expect(answer: &Answer<'_>, others: &[Status]) -> Result<(), Error> {
     let is_known = answer.status == 0 || others.iter().any(|other| other.code() == answer.status);
     if is_known { Ok(()) } else { Err(refused(answer.status, answer.value)) }
 }
 
 /// Returns whether there was an item.
-fn found(answer: Response<'_>) -> Result<bool, Error> {
+fn found(answer: Answer<'_>) -> Result<bool, Error> {
     expect(&answer, &[Status::NotFound])?;
     Ok(answer.status == 0)
 }
 
-fn item(answer: &Response<'_>) -> Item {
-    Item { value: answer.value.to_vec(), client_flags: answer.client_flags(), cas: answer.cas }
+fn item(answer: &Answer<'_>) -> Item {
+    Item { value: answer.value.to_vec(), client_flags: answer.client_flags, cas: answer.cas }
 }
 
 fn refused(status: u16, text: &[u8]) -> Error {
@@ -523,7 +737,16 @@ fn checked(exptime_s: u32) -> Result<u32, Error> {
 
 /// The most keys of one round trip. Their requests fit the memory between two sides, so that neither waits for the
 /// other while both write.
-const KEYS_AT_ONCE: usize = 64;
+pub(crate) const KEYS_AT_ONCE: usize = 64;
+
+/// The longest time of an option: some 30 years, with which clocks can compute.
+const LONGEST: Duration = Duration::from_secs(1_000_000_000);
+
+/// The most bytes of values that share a round trip. Their answers are short, so that the server never waits for room.
+const BATCH_BYTES_MAX: usize = 64 << 10;
+
+/// The pause after an attempt to return to an address that did not answer, in lengths of the attempt.
+const SILENT_SHARE: u32 = 10;
 
 /// The numbers that one call uses for its requests.
 const OPAQUES_PER_CALL: u32 = KEYS_AT_ONCE as u32 + 1;

@@ -1,6 +1,7 @@
 //! What can go wrong.
 
 use std::io;
+use std::time::Duration;
 
 use protocol::key::BadKey;
 
@@ -18,6 +19,12 @@ pub enum Error {
     /// There is no address.
     #[error("no address was given; give at least one of near:PATH, unix:PATH and HOST:PORT")]
     NoAddress,
+    /// The weight of a server is out of range, or there are two.
+    #[error("`{address}` has no single weight of 1 to 65535 behind its port")]
+    Weight {
+        /// The address.
+        address: String,
+    },
     /// The key is none.
     #[error(transparent)]
     Key(#[from] BadKey),
@@ -38,6 +45,14 @@ pub enum Error {
     /// No address answers. The text has the reason for each.
     #[error("no cache answers: {0}")]
     Unreachable(String),
+    /// A request that only reads, or that the server has not read, was not answered in time.
+    #[error("{address} did not answer within {} ms", timeout.as_millis())]
+    TimedOut {
+        /// The address.
+        address: String,
+        /// The time that a call may take.
+        timeout: Duration,
+    },
     /// The connection was lost, or the time was over, after a change was sent. It may have been executed.
     #[error("{address} was lost, and whether it executed the request is unknown: {error}")]
     Unknown {
@@ -57,4 +72,20 @@ pub enum Error {
         /// The server's words.
         text: String,
     },
+}
+
+impl Error {
+    /// Returns whether the time of the call was over.
+    pub fn is_timeout(&self) -> bool {
+        match self {
+            Error::TimedOut { .. } => true,
+            Error::Unknown { error, .. } => is_late(error),
+            _ => false,
+        }
+    }
+}
+
+/// Returns whether an error of a connection says that the time was over.
+pub(crate) fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
 }

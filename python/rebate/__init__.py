@@ -1,4 +1,4 @@
-"""Traces, the simulator and the model of Rebate.
+"""A client of the cache, traces, the simulator and the model of Rebate.
 
 >>> from rebate import model, sim, traces
 >>> catalog = traces.Catalog.accelflow()
@@ -6,7 +6,7 @@
 >>> results.to_pandas()
 """
 
-from rebate import model, sim, traces
+from rebate import client, model, sim, traces
 from rebate._rebate import __version__
 
-__all__ = ["__version__", "model", "sim", "traces"]
+__all__ = ["__version__", "client", "model", "sim", "traces"]

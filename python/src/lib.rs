@@ -1,7 +1,8 @@
-//! The extension module of the Python package `rebate`. It converts between Python's types and those of the
-//! crates `trace`, `sim`, `model` and `planner`, and computes nothing itself. Frames, sweeps and clusters are
+//! The extension module of the Python package `rebate`. It converts between Python's types and those of the crates
+//! `trace`, `sim`, `model`, `planner` and `rebate-client`, and computes nothing itself. Frames, sweeps and clusters are
 //! implemented in Python (`python/rebate`).
 
+mod client;
 mod conditions;
 mod projection;
 mod simulation;
@@ -13,6 +14,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _rebate(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    client::add(module)?;
     conditions::add(module)?;
     projection::add(module)?;
     simulation::add(module)?;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// The crates and their layers. The base is -2. `harness` is directly above it, so that the tests and benchmarks of
 /// every other crate may use it. The end-to-end tests drive a binary and may use any crate.
-const LAYERS: [(&str, i32); 27] = [
+const LAYERS: [(&str, i32); 28] = [
     ("units", -2),
     ("tls", -2),
     ("harness", -1),
@@ -29,6 +29,7 @@ const LAYERS: [(&str, i32); 27] = [
     ("sim", 3),
     ("fuzz", 3),
     ("rebate-client", 3),
+    ("rebate-c", 4),
     ("server", 4),
     ("load", 4),
     ("rpc-server", 4),

@@ -53,6 +53,11 @@ pub enum Request<'a> {
         /// The name of the page, or nothing for the main page.
         page: &'a [u8],
     },
+    /// Removes all items.
+    Flush {
+        /// The time until then (s). 0 is at once.
+        delay_s: u32,
+    },
     /// Asks for an answer and nothing else.
     Noop,
     /// Asks for the version of the server.
@@ -109,6 +114,8 @@ impl Request<'_> {
                 (opcode, extras, key.bytes(), 0, 0)
             }
             Request::Stat { page } => (0x10, &[][..], *page, 0, 0),
+            Request::Flush { delay_s: 0 } => (0x08, &[][..], &[][..], 0, 0),
+            Request::Flush { delay_s } => (0x08, words(&mut extras, &[*delay_s]), &[][..], 0, 0),
             Request::Noop => (0x0a, &[][..], &[][..], 0, 0),
             Request::Version => (0x0b, &[][..], &[][..], 0, 0),
         };
@@ -179,6 +186,8 @@ mod tests {
             Request::Arithmetic { direction: Direction::Increment, key, delta: 1 << 40 },
             Request::Arithmetic { direction: Direction::Decrement, key, delta: 3 },
             Request::Stat { page: b"settings" },
+            Request::Flush { delay_s: 0 },
+            Request::Flush { delay_s: 9 },
             Request::Noop,
             Request::Version,
         ];

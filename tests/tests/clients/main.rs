@@ -10,7 +10,8 @@ mod servers;
 use std::process::Command;
 
 use programs::Language;
-use rebate_tests::Server;
+use rebate_client::{Cluster, Distribution, Options, Write};
+use rebate_tests::{Server, TIMEOUT};
 
 #[test]
 fn memccapable_passes_what_memcached_passes() {
@@ -40,6 +41,29 @@ fn ring_agrees_with_libmemcached() {
     let output = ring.args([&front.addr().to_string(), &list]).output().expect("python runs");
     let [out, errors] = [&output.stdout, &output.stderr].map(|b| String::from_utf8_lossy(b));
     assert!(output.status.success(), "{out}{errors}");
+}
+
+#[test]
+fn our_client_agrees_with_libmemcached() {
+    if let Err(problem) = matrix::prepared(Language::Python) {
+        return missing(&problem);
+    }
+    for (behavior, distribution) in
+        [("ketama", Distribution::Ketama), ("ketama_weighted", Distribution::KetamaWeighted)]
+    {
+        let stores = [Server::memcached(&[]), Server::memcached(&[]), Server::memcached(&[])];
+        let list = stores.each_ref().map(|store| store.addr().to_string());
+        let options = Options { timeout: TIMEOUT, ..Options::default() };
+        let mut ours = Cluster::new(&list, distribution, options).expect("servers");
+        for number in 0..500 {
+            let key = format!("ring_{number}_{}", number * 7919);
+            ours.set(key.as_bytes(), key.as_bytes(), Write::default()).expect("stored");
+        }
+        let mut ring = Language::Python.program("ring.py");
+        let output = ring.args(["-", &list.join(","), behavior]).output().expect("python runs");
+        let [out, errors] = [&output.stdout, &output.stderr].map(|b| String::from_utf8_lossy(b));
+        assert!(output.status.success(), "{behavior}: {out}{errors}");
+    }
 }
 
 /// Returns the lines of memccapable's report on a protocol, one per test. Returns `None` if memccapable is not
