@@ -25,6 +25,10 @@ pub struct Options {
     pub timeout: Duration,
     /// The time after which a client that uses another address tries the preferred ones again.
     pub retry_after: Duration,
+    /// The longest time for which a call looks for its answer in shared memory before it sleeps. It looks only while
+    /// that pays, and never while the server last ran on the same core. Zero means that it always sleeps, which saves
+    /// processor time and costs the time of a wake.
+    pub poll_max: Duration,
 }
 
 impl Default for Options {
@@ -33,6 +37,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(1),
             timeout: Duration::from_secs(1),
             retry_after: Duration::from_secs(1),
+            poll_max: Duration::from_micros(50),
         }
     }
 }
@@ -432,11 +437,12 @@ impl Client {
             Some(open) if Instant::now() < open.retry_at => return Ok(()),
             Some(open) => open.index,
         };
-        let Options { connect_timeout, retry_after, .. } = self.options;
+        let Options { connect_timeout, retry_after, poll_max, .. } = self.options;
         let mut problems = Vec::new();
         for (index, address) in self.addresses[..known].iter().enumerate() {
             match Link::connect(address, connect_timeout, BODY_BYTES_MAX) {
-                Ok(link) => {
+                Ok(mut link) => {
+                    link.set_poll_max(poll_max);
                     let retry_at = Instant::now() + retry_after;
                     self.link = Some(Open { link, index, retry_at });
                     return Ok(());
