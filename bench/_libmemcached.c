@@ -25,7 +25,8 @@ static void fail(const char *what) {
     exit(1);
 }
 
-static size_t get_many(memcached_st *cache, const char *const *keys, const size_t *lengths, size_t count, size_t bytes) {
+static size_t get_many(memcached_st *cache, const char *const *keys, const size_t *lengths, size_t count,
+                       size_t bytes) {
     memcached_return_t status;
     memcached_result_st result, *next;
     size_t right = 0;

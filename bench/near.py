@@ -2,9 +2,9 @@
 """What does shared memory save clients on the cache's host, compared with sockets?
 
 `rebate serve` and memcached run with one thread each on one core, and the client on another one. Compression is off,
-but for the row of a compressed value. The sides are a near connection and TCP to `rebate serve`, and TCP and a Unix
-socket to memcached, all with the same client (the example `closed_loop` of rebate-client), and both sockets of memcached
-with libmemcached. On a machine that others use too, look at the tenth percentile.
+except for the rows of 64 KiB. The sides are a near connection and TCP to `rebate serve`, and TCP and a Unix socket to
+memcached, all with the same client (the example `closed_loop` of rebate-client), and both sockets of memcached with
+libmemcached. On a machine that others use too, look at the tenth percentile.
 - A get of 200 B, the next when the last one has returned. Criteria: near p50 at most 3 us and p99 at most 10 us; p50 at
   most 1/10 of memcached's over TCP and 1/8 of that over its Unix socket, both with libmemcached; processor time of both
   sides at most 1/5 of that over TCP.

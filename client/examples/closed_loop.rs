@@ -41,8 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let at = |share: f64| latencies_ns[((latencies_ns.len() - 1) as f64 * share) as usize];
     let calls = latencies_ns.len();
     println!(
-        "{{\"calls\": {calls}, \"calls_per_s\": {:.0}, \"p10_ns\": {}, \"p50_ns\": {}, \"p99_ns\": {}, \
-         \"client_cpu_ns\": {:.0}}}",
+        "{{\"calls\": {calls}, \"calls_per_s\": {:.0}, \"p10_ns\": {}, \"p50_ns\": {}, \
+         \"p99_ns\": {}, \"client_cpu_ns\": {:.0}}}",
         calls as f64 / took_s,
         at(0.1),
         at(0.5),
