@@ -237,21 +237,18 @@ fn near(store: &str, compress: &str) -> (Server, SocketAddr, TempDir) {
     (server, bridge, folder)
 }
 
-/// Runs the commands and the packets on a near connection, on which each means what it means on a socket.
-fn check_near(configuration: &str, store: &str, compress: &str) {
-    let (_server, addr, _folder) = near(store, compress);
+#[test]
+fn embedded_store_answers_near_clients_as_memcached() {
+    let (_server, addr, _folder) = near("embedded", "off");
     for reference in references() {
-        reference.check(configuration, addr);
+        reference.check("embedded-off-near", addr);
     }
 }
 
 #[test]
-fn embedded_store_answers_near_clients_as_memcached() {
-    check_near("embedded-off-near", "embedded", "off");
-}
-
-#[test]
-fn memcached_store_with_compression_answers_near_clients_as_memcached() {
+fn memcached_store_with_compression_answers_packets_of_near_clients_as_memcached() {
     let store = Server::memcached(&MEMORY);
-    check_near("store-on-near", &store.as_store(), "on");
+    let (_server, addr, _folder) = near(&store.as_store(), "on");
+    let [_, packets] = references();
+    packets.check("store-on-near", addr);
 }

@@ -47,11 +47,15 @@ impl Memory {
         self.half.write_all_at(&word.to_ne_bytes(), at).expect("within the half");
     }
 
-    /// Sends a greeting that says that the ring has `ring_bytes`.
-    pub(crate) fn greet(&self, socket: &UnixStream, greeting: &[u8; 16], ring_bytes: u64) {
-        let words = [&greeting[..], &ring_bytes.to_ne_bytes()].concat();
-        send(socket, &words, &[self.half.as_fd(), self.ring.as_fd()]);
+    /// Sends bytes, which may be a greeting, with the first `passed` of both descriptors.
+    pub(crate) fn send(&self, socket: &UnixStream, bytes: &[u8], passed: usize) {
+        send(socket, bytes, &[self.half.as_fd(), self.ring.as_fd()][..passed]);
     }
+}
+
+/// Returns a greeting that says that the ring has `ring_bytes`.
+pub(crate) fn greeting(head: &[u8; 16], ring_bytes: u64) -> Vec<u8> {
+    [&head[..], &ring_bytes.to_ne_bytes()].concat()
 }
 
 /// Sends bytes with up to two descriptors.
@@ -151,18 +155,16 @@ pub(crate) fn greet_somehow(socket: &UnixStream, draw: &mut impl FnMut() -> u64)
     let seals = [SealFlags::SHRINK, SealFlags::GROW, SealFlags::empty()];
     let seals = seals[pick(draw, 0, [0, 1, 2]) as usize];
     let memory = Memory::new(half_bytes, ring_bytes, seals);
-    let mut bytes = [&GREETING[..], &says.to_ne_bytes()].concat();
+    let mut bytes = greeting(GREETING, says);
     if draw() % 4 == 0 {
         let at = (draw() % bytes.len() as u64) as usize;
         bytes[at] ^= draw() as u8;
     }
     let sent_bytes = if draw() % 4 == 0 { 1 + (draw() % 24) as usize } else { 24 };
-    let fds = [memory.half.as_fd(), memory.ring.as_fd()];
-    let fds = &fds[..pick(draw, 2, [0, 1, 2]) as usize];
-    send(socket, &bytes[..sent_bytes], fds);
-    let is_right = bytes[..] == [&GREETING[..], &RING.to_ne_bytes()].concat()
-        && sent_bytes == 24
-        && fds.len() == 2
+    let passed = pick(draw, 2, [0, 1, 2]) as usize;
+    memory.send(socket, &bytes[..sent_bytes], passed);
+    let is_right = bytes == greeting(GREETING, RING)
+        && (sent_bytes, passed) == (24, 2)
         && seals == SealFlags::SHRINK
         && (half_bytes, ring_bytes) == (HALF_BYTES, RING);
     is_right.then_some(memory)

@@ -11,7 +11,7 @@ use units::Prng;
 
 use super::attack::{
     GREETING, HALF_BYTES, HEAD, Memory, RING, TAIL, attack_new_client, attack_new_server,
-    attack_server,
+    attack_server, greeting,
 };
 use super::{Listener, deadline, serve_stream};
 
@@ -36,14 +36,19 @@ fn a_wrong_greeting_is_refused() {
         (HALF_BYTES, RING, RING, SealFlags::GROW, "not sealed"),
     ] {
         let memory = Memory::new(half, ring, seals);
-        let refused = refusal(|socket| memory.greet(socket, GREETING, says));
+        let refused = refusal(|socket| memory.send(socket, &greeting(GREETING, says), 2));
         assert!(refused.contains(why), "{refused}");
     }
     let memory = Memory::new(HALF_BYTES, RING, sealed);
     let other = b"REBALANE\x01\0\0\0\0\0\0\0";
-    assert!(refusal(|socket| memory.greet(socket, other, RING)).contains("does not speak"));
+    assert!(
+        refusal(|socket| memory.send(socket, &greeting(other, RING), 2)).contains("does not speak")
+    );
     let later = b"REBANEAR\x02\0\0\0\0\0\0\0";
-    assert!(refusal(|socket| memory.greet(socket, later, RING)).contains("speaks version 2"));
+    assert!(
+        refusal(|socket| memory.send(socket, &greeting(later, RING), 2))
+            .contains("speaks version 2")
+    );
     assert!(refusal(|socket| drop(socket.shutdown(std::net::Shutdown::Both))).contains("hung up"));
 }
 
@@ -53,7 +58,7 @@ fn a_client_that_writes_any_word_ends_only_its_connection() {
     for seed in 0..60 {
         let (client, server) = UnixStream::pair().expect("two sockets");
         let memory = Memory::new(HALF_BYTES, RING, SealFlags::SHRINK);
-        memory.greet(&client, GREETING, RING);
+        memory.send(&client, &greeting(GREETING, RING), 2);
         let served = serve_stream(server, async |near: &dyn NearStream| {
             let mut draws = Prng::new(seed);
             let attacked = attack_server(near, &memory, &mut || draws.bits(), 2_000);
@@ -90,7 +95,7 @@ fn a_server_that_lies_ends_the_client_s_connection() {
             let (stream, _) = socket.accept().expect("a client");
             let memory = Memory::new(HALF_BYTES, RING, SealFlags::SHRINK);
             memory.set(word, value);
-            memory.greet(&stream, GREETING, RING);
+            memory.send(&stream, &greeting(GREETING, RING), 2);
             stream
         });
         let mut client = NearClient::connect(&listener.path(), deadline()).expect("connects");

@@ -34,6 +34,7 @@ struct Bridge {
     /// Bytes on their way to the server and to the client.
     to_near: Vec<u8>,
     to_tcp: Vec<u8>,
+    space: Vec<u8>,
 }
 
 impl Bridge {
@@ -41,16 +42,17 @@ impl Bridge {
         tcp.set_nonblocking(true)?;
         tcp.set_nodelay(true)?;
         let near = NearClient::connect(&path, Instant::now() + TIMEOUT)?;
-        Ok(Self { tcp, near, to_near: Vec::new(), to_tcp: Vec::new() })
+        Ok(Self { tcp, near, to_near: Vec::new(), to_tcp: Vec::new(), space: vec![0; SPACE_BYTES] })
     }
 
     /// Passes bytes in both directions until one side ends.
     fn pass(mut self) -> io::Result<()> {
         loop {
-            let from_client = fill(&mut self.to_near, |space| self.tcp.read(space))?;
+            let space = &mut self.space;
+            let from_client = fill(&mut self.to_near, space, |space| self.tcp.read(space))?;
             let to_server =
                 drain(&mut self.to_near, |bytes| self.near.try_write(&[IoSlice::new(bytes)]));
-            let from_server = fill(&mut self.to_tcp, |space| self.near.try_read(space))?;
+            let from_server = fill(&mut self.to_tcp, space, |space| self.near.try_read(space))?;
             let to_client = drain(&mut self.to_tcp, |bytes| self.tcp.write(bytes))?;
             match (from_client, from_server) {
                 (Moved::End, _) => return Ok(()),
@@ -98,19 +100,20 @@ enum Moved {
 /// Reads into a buffer that is empty.
 fn fill(
     buffer: &mut Vec<u8>,
+    space: &mut [u8],
     read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
 ) -> io::Result<Moved> {
     if !buffer.is_empty() {
         return Ok(Moved::Nothing);
     }
-    buffer.resize(CHUNK_BYTES, 0);
-    let result = read(buffer);
-    buffer.truncate(result.as_ref().copied().unwrap_or(0));
-    match result {
+    match read(space) {
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Moved::Nothing),
         Err(error) => Err(error),
         Ok(0) => Ok(Moved::End),
-        Ok(_) => Ok(Moved::Some),
+        Ok(bytes) => {
+            buffer.extend_from_slice(&space[..bytes]);
+            Ok(Moved::Some)
+        }
     }
 }
 
@@ -132,4 +135,4 @@ fn drain(
     }
 }
 
-const CHUNK_BYTES: usize = 64 << 10;
+const SPACE_BYTES: usize = 64 << 10;
