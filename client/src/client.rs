@@ -28,6 +28,10 @@ pub struct Options {
     pub retry_after: Duration,
     /// Runs waits that may be longer than some 50 us, for a program whose other threads must be able to run meanwhile.
     pub long_wait: Option<LongWait>,
+    /// The longest time for which a call looks for its answer in shared memory before it sleeps. It looks only while
+    /// that pays, and never while the server last ran on the same core. Zero means that it always sleeps, which saves
+    /// processor time and costs the time of a wake.
+    pub poll_max: Duration,
 }
 
 impl Default for Options {
@@ -37,6 +41,7 @@ impl Default for Options {
             timeout: Duration::from_secs(1),
             retry_after: Duration::from_secs(1),
             long_wait: None,
+            poll_max: Duration::from_micros(50),
         }
     }
 }
@@ -588,7 +593,7 @@ impl Client {
             Some(open) if Instant::now() < open.retry_at => return Ok(()),
             Some(open) => open.index,
         };
-        let Options { connect_timeout, retry_after, long_wait, .. } = self.options;
+        let Options { connect_timeout, retry_after, long_wait, poll_max, .. } = self.options;
         let mut problems = Vec::new();
         for (index, address) in self.addresses[..known].iter().enumerate() {
             if self.silent_until[index].is_some_and(|until| Instant::now() < until) {
@@ -596,7 +601,8 @@ impl Client {
                 continue;
             }
             match Link::connect(address, connect_timeout, BODY_BYTES_MAX, long_wait) {
-                Ok(link) => {
+                Ok(mut link) => {
+                    link.set_poll_max(poll_max);
                     let retry_at = Instant::now() + retry_after;
                     self.link = Some(Open { link, index, retry_at });
                     self.silent_until[index] = None;

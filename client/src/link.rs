@@ -87,6 +87,14 @@ impl Link {
         !matches!(self.wire, Wire::Near(_))
     }
 
+    /// Sets the longest time for which a read looks for bytes in shared memory before it sleeps.
+    pub(crate) fn set_poll_max(&mut self, max: Duration) {
+        match &mut self.wire {
+            Wire::Near(near) => near.set_poll_max(max),
+            Wire::Tcp(_) | Wire::Unix(_) => {}
+        }
+    }
+
     /// Writes requests and a value that belongs to the last of them.
     pub(crate) fn send(
         &mut self,

@@ -52,6 +52,9 @@ pub trait NearStream: fmt::Debug + Send {
     /// Returns the Unix socket of the handshake, whose peer is the client.
     fn socket(&self) -> BorrowedFd<'_>;
 
+    /// Returns the memory that is shared with the client (bytes): this side's, and the client's ring, which is mapped.
+    fn held_bytes(&self) -> u64;
+
     /// Returns the counts since the last call and resets them.
     fn take_counters(&self) -> NearCounters;
 }
@@ -67,11 +70,5 @@ pub struct NearCounters {
     pub broken: u64,
 }
 
-/// The memory that the server has for one near connection (bytes): the ring of its answers and its words.
-pub const NEAR_BYTES: u64 = RING_BYTES + WORDS_BYTES;
-
-/// The size of the ring of bytes that each side writes.
-pub const RING_BYTES: u64 = 128 << 10;
-
-/// The part of a side's other memory that is used.
-const WORDS_BYTES: u64 = 4 << 10;
+/// The most memory that an implementation may have of its own for one connection (bytes). A server plans for it.
+pub const NEAR_BYTES_MAX: u64 = 132 << 10;

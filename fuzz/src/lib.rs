@@ -42,6 +42,7 @@ targets! {
     counter
     frame
     lane
+    near
     protocol_binary
     protocol_request
     protocol_response

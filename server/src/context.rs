@@ -1,6 +1,7 @@
 //! The state that all sessions of a worker share: store, conversion of values, limits, counters, shutdown.
 
 use std::cell::{Cell, RefCell};
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -105,6 +106,12 @@ impl WorkerContext {
         }
         self.counters.commands.backpressure_waits.up();
         tokio::time::timeout(ADMISSION_MAX, self.budget.take(bytes)).await.ok()
+    }
+
+    /// Logs that a connection was refused because it sent something else than a client does.
+    pub(crate) fn audit_no_client(&self, origin: &Origin, command: &str, why: &dyn Display) {
+        let left_out = &self.counters.access.audit_lines_left_out;
+        self.access.audit.refused_anonymous(origin, command, why, self.clock.now(), left_out);
     }
 
     /// Logs an administrative command of a client that no rule limits.

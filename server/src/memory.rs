@@ -1,7 +1,7 @@
 //! Computes the memory limit of each part of a process from the configured limits. The code that allocates
 //! memory of a part enforces the part's limit.
 
-use device::near::NEAR_BYTES;
+use device::near::NEAR_BYTES_MAX;
 use units::ByteCount;
 
 use crate::config::{Config, Services, StoreUrl};
@@ -43,7 +43,7 @@ impl MemoryParts {
         let when = |used: bool, bytes: ByteCount| if used { bytes } else { ByteCount(0) };
         let connection_bytes = CONNECTION_BYTES + if stores > 0 { ANSWERS_BYTES } else { 0 };
         let is_near = services.frontend && server.near_listen.is_some();
-        let connection_bytes = connection_bytes + if is_near { NEAR_BYTES } else { 0 };
+        let connection_bytes = connection_bytes + if is_near { NEAR_BYTES_MAX } else { 0 };
         let connections =
             server.connections_max as u64 * connection_bytes + stores as u64 * threads * LINK_BYTES;
         let mut parts = Self {

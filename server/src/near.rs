@@ -7,8 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
-use device::near::{NEAR_BYTES, NearCounters, NearStream};
+use device::near::{NearCounters, NearStream};
 
+use crate::access::Origin;
 use crate::context::WorkerContext;
 use crate::session::{self, Open};
 use crate::stream::Stream;
@@ -18,15 +19,17 @@ use crate::worker::ListenerProtocol;
 pub(crate) async fn serve(socket: UnixStream, context: Rc<WorkerContext>) {
     let _open = Open::count(&context, ListenerProtocol::Near);
     let near = &context.counters.near;
+    let origin = Origin::from_unix(&socket);
     match greeted(socket, &context).await {
         Ok(stream) => {
-            near.held_bytes.add(NEAR_BYTES);
-            let _held = Held(&context);
+            let held_bytes = stream.held_bytes();
+            near.held_bytes.add(held_bytes);
+            let _held = Held(&context, held_bytes);
             session::converse(Stream::Near(stream), None, Rc::clone(&context)).await;
         }
         Err(error) => {
             near.refused.up();
-            tracing::warn!(%error, "a near client was refused");
+            context.audit_no_client(&origin, "near", &error);
         }
     }
 }
@@ -45,12 +48,12 @@ async fn greeted(
 }
 
 /// Memory of a near connection, until this value is dropped.
-struct Held<'c>(&'c WorkerContext);
+struct Held<'c>(&'c WorkerContext, u64);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         let held_bytes = &self.0.counters.near.held_bytes;
-        held_bytes.set(held_bytes.read().saturating_sub(NEAR_BYTES));
+        held_bytes.set(held_bytes.read().saturating_sub(self.1));
     }
 }
 

@@ -1,8 +1,10 @@
 //! Runs the tables of commands and of packets on memcached and on every configuration of Rebate. The answers must be
 //! equal, byte for byte. The rows are in `table/`. Each run takes the answers from memcached again.
 
+mod near_bridge;
 mod services;
 
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 
 use rebate_tests::answer::Ending;
@@ -46,9 +48,9 @@ impl Reference {
         Self { speech, rows, answers }
     }
 
-    fn check(&self, configuration: &str, server: &Server) {
+    fn check(&self, configuration: &str, addr: SocketAddr) {
         let Self { speech, rows, answers } = self;
-        let ours = runner::run_in(server.addr(), rows, *speech);
+        let ours = runner::run_in(addr, rows, *speech);
         let mismatches = runner::mismatches(rows, configuration, answers, &ours);
         for mismatch in &mismatches {
             println!("{}", mismatch.0);
@@ -69,13 +71,13 @@ fn references() -> &'static [Reference; 2] {
 /// Runs the commands on a server.
 fn check(configuration: &str, server: &Server) {
     let [commands, _] = references();
-    commands.check(configuration, server);
+    commands.check(configuration, server.addr());
 }
 
 /// Runs the packets on a server.
 fn check_packets(configuration: &str, server: &Server) {
     let [_, packets] = references();
-    packets.check(configuration, server);
+    packets.check(configuration, server.addr());
 }
 
 #[test]
@@ -223,4 +225,30 @@ fn memcached_behind_a_store_service_answers_packets_as_memcached() {
     let store = Server::memcached(&MEMORY);
     let service = Service::start("store", 0, &["--store", &store.as_store()]);
     check_packets("store-on-grpc", &before(&service, "on"));
+}
+
+/// Starts a server that near clients can reach. Returns an address whose connections are near connections to it.
+fn near(store: &str, compress: &str) -> (Server, SocketAddr, TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("near");
+    let listen = path.display().to_string();
+    let server = Server::rebate_serve(store, compress, &["--near-listen", &listen]);
+    let bridge = near_bridge::listen(path).expect("the bridge listens");
+    (server, bridge, folder)
+}
+
+#[test]
+fn embedded_store_answers_near_clients_as_memcached() {
+    let (_server, addr, _folder) = near("embedded", "off");
+    for reference in references() {
+        reference.check("embedded-off-near", addr);
+    }
+}
+
+#[test]
+fn memcached_store_with_compression_answers_packets_of_near_clients_as_memcached() {
+    let store = Server::memcached(&MEMORY);
+    let (_server, addr, _folder) = near(&store.as_store(), "on");
+    let [_, packets] = references();
+    packets.check("store-on-near", addr);
 }

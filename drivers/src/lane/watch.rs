@@ -45,7 +45,7 @@ pub(super) fn in_task(link: &Arc<Link>, waker: Waker, executor: &Handle) -> std:
 }
 
 async fn watch(link: Arc<Link>, doorbell: WatchedSocket, waker: Waker) {
-    let mut adaptive_polling = AdaptivePolling::default();
+    let mut adaptive_polling = AdaptivePolling::new(POLL_MAX);
     loop {
         let polls = link.in_flight() > 0 && !link.shares_its_core() && adaptive_polling.may_poll();
         if polls {

@@ -36,10 +36,22 @@ mod client;
 mod pipe;
 mod served;
 
+use device::near::NEAR_BYTES_MAX;
+
 pub use client::{NearClient, NearGreeting};
 pub use served::watch;
 
 use crate::shared::socket::Protocol;
+
+/// The size of the ring of bytes that each side writes.
+pub const RING_BYTES: u64 = 128 << 10;
+
+/// The memory that a side has for one connection (bytes): its ring, and the page of its half that has the words.
+const OWN_BYTES: u64 = RING_BYTES + WORDS_BYTES;
+
+const WORDS_BYTES: u64 = 4 << 10;
+
+const _: () = assert!(OWN_BYTES <= NEAR_BYTES_MAX, "servers plan for it");
 
 /// What the greetings of near connections say. The version is that of the greeting and of the layout. The number of a
 /// greeting is the size of the ring that it passes (bytes).

@@ -6,11 +6,12 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 
 use device::lane::Pause;
-use device::near::{NearCounters, RING_BYTES};
+use device::near::NearCounters;
 
-use super::PROTOCOL;
+use super::{OWN_BYTES, PROTOCOL, RING_BYTES};
 use crate::shared::handshake::{self, AWAKE};
 use crate::shared::memory::{LocalHalf, LocalRing, PeerHalf, Word};
 use crate::shared::poller::Poller;
@@ -86,9 +87,16 @@ pub(super) struct Pipe {
     /// The numbers of the peer's last sleeps for which the doorbell was rung: one for bytes, one for room.
     rung: u64,
     rung_blocked: u64,
+    /// True if the local count of copied bytes was written without a fence before the next read of the peer's word
+    /// `blocked`.
+    must_fence_head: bool,
     sleeps: u64,
     /// The value of `sleeps` when doorbells were last read. Earlier sleeps have no unread doorbell.
     sleeps_read: u64,
+    /// The values of the local words `asleep` and `cpu`. A write of the same value would only take the word's cache line
+    /// away from the peer, which reads it.
+    asleep: u64,
+    cpu: u64,
     /// True once the socket has ended. Bytes that the peer wrote before can still be read.
     is_closed: bool,
     poller: Poller,
@@ -114,12 +122,20 @@ impl Pipe {
             read: 0,
             rung: AWAKE,
             rung_blocked: AWAKE,
+            must_fence_head: false,
             sleeps: 0,
             sleeps_read: 0,
+            asleep: AWAKE,
+            cpu: 0,
             is_closed: false,
             poller: Poller::default(),
             counters: NearCounters::default(),
         }
+    }
+
+    /// Sets the longest time for which this side looks for bytes before it sleeps.
+    pub(super) fn set_poll_max(&mut self, max: Duration) {
+        self.poller = Poller::new(max);
     }
 
     pub(super) fn socket(&self) -> &Arc<UnixStream> {
@@ -186,15 +202,28 @@ impl Pipe {
         let is_inside = self.peer.half.copy(at, first) && self.peer.half.copy(0, second);
         assert!(is_inside, "both parts are within the ring");
         self.read = self.read.wrapping_add(bytes as u64);
-        let (half, peer, read) = (&self.local.half, &self.peer.half, self.read);
-        let must_ring = handshake::publish(
-            || half.word(Word::Head).store(read, Ordering::Release),
-            || fence(Ordering::SeqCst),
-            || peer.word(Word::Blocked),
-            &mut self.rung_blocked,
-        );
-        self.ring_if(must_ring);
+        self.local.half.word(Word::Head).store(self.read, Ordering::Release);
+        // A peer that has waited for room for some time is woken at once. One that began to wait in this moment may be
+        // missed, because no fence is between the write above and the read of its word. The fence of the next write or
+        // pause serves both, and saves one per message.
+        self.must_fence_head = true;
+        self.ring_if_blocked();
         Ok(bytes)
+    }
+
+    /// Wakes the peer if it waits for room and was not woken since it began to.
+    fn ring_if_blocked(&mut self) {
+        if handshake::must_ring(self.peer.half.word(Word::Blocked), &mut self.rung_blocked) {
+            self.ring();
+        }
+    }
+
+    /// Completes the write of the local head after a sequentially consistent fence: at least one of both sides now sees
+    /// the other's word, as [`handshake`] explains.
+    fn head_was_fenced(&mut self) {
+        if std::mem::take(&mut self.must_fence_head) {
+            self.ring_if_blocked();
+        }
     }
 
     /// Writes the bytes for which there is room, see [`device::near::NearStream::try_write`].
@@ -214,15 +243,19 @@ impl Pipe {
             let is_empty = slices.iter().all(|slice| slice.is_empty());
             return if is_empty { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
+        self.note_cpu();
         let (half, peer, written) = (&self.local.half, &self.peer.half, self.written);
-        half.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
         let must_ring = handshake::publish(
             || half.word(Word::Tail).store(written, Ordering::Release),
             || fence(Ordering::SeqCst),
             || peer.word(Word::Asleep),
             &mut self.rung,
         );
-        self.ring_if(must_ring);
+        if must_ring {
+            self.ring();
+        }
+        self.poller.wrote(must_ring);
+        self.head_was_fenced();
         Ok(bytes)
     }
 
@@ -236,11 +269,24 @@ impl Pipe {
         self.written = self.written.wrapping_add(bytes.len() as u64);
     }
 
-    fn ring_if(&mut self, must_ring: bool) {
-        if must_ring {
-            self.counters.doorbells += 1;
-            socket::ring(self.socket.as_fd());
+    fn ring(&mut self) {
+        self.counters.doorbells += 1;
+        socket::ring(self.socket.as_fd());
+    }
+
+    /// Tells the peer on which processor this side runs.
+    fn note_cpu(&mut self) {
+        let cpu = cpu();
+        if self.cpu != cpu {
+            self.cpu = cpu;
+            self.local.half.word(Word::Cpu).store(cpu, Ordering::Relaxed);
         }
+    }
+
+    /// Completes a fall into sleep, whose fence has served the local head as well.
+    fn may_sleep(&mut self, may_sleep: bool) -> bool {
+        self.head_was_fenced();
+        may_sleep
     }
 
     /// Records the time of a poll that found bytes.
@@ -253,7 +299,14 @@ impl Pipe {
     pub(super) fn pause(&mut self) -> Pause {
         let peer = &self.peer.half;
         if self.poller.goes_on(|| !shares_its_core(peer)) {
-            self.local.half.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
+            if self.asleep != AWAKE {
+                self.asleep = AWAKE;
+                self.local.half.word(Word::Asleep).store(AWAKE, Ordering::Relaxed);
+            }
+            if self.must_fence_head {
+                fence(Ordering::SeqCst);
+                self.head_was_fenced();
+            }
             return Pause::Poll;
         }
         if self.fall_asleep() { Pause::Sleep } else { Pause::Poll }
@@ -262,12 +315,14 @@ impl Pipe {
     /// Announces that only a doorbell tells this side of bytes from now on. Returns false if there are bytes already.
     pub(super) fn fall_asleep(&mut self) -> bool {
         let sleep = self.next_sleep();
+        self.asleep = sleep;
         let (half, peer, read) = (&self.local.half, &self.peer.half, self.read);
-        handshake::fall_asleep(
+        let may_sleep = handshake::fall_asleep(
             || half.word(Word::Asleep).store(sleep, Ordering::Relaxed),
             || fence(Ordering::SeqCst),
             || peer.word(Word::Tail) != read,
-        )
+        );
+        self.may_sleep(may_sleep)
     }
 
     /// Announces that only a doorbell tells this side of room from now on. Returns false if there is room already.
@@ -275,17 +330,18 @@ impl Pipe {
         let sleep = self.next_sleep();
         let (half, peer) = (&self.local.half, &self.peer.half);
         let written = self.written;
-        handshake::fall_asleep(
+        let may_sleep = handshake::fall_asleep(
             || half.word(Word::Blocked).store(sleep, Ordering::Relaxed),
             || fence(Ordering::SeqCst),
             || written.wrapping_sub(peer.word(Word::Head)) != RING_BYTES,
-        )
+        );
+        self.may_sleep(may_sleep)
     }
 
     fn next_sleep(&mut self) -> u64 {
         self.sleeps += 1;
         self.counters.sleeps += 1;
-        self.local.half.word(Word::Cpu).store(cpu(), Ordering::Relaxed);
+        self.note_cpu();
         self.sleeps
     }
 
@@ -310,6 +366,11 @@ impl Pipe {
     pub(super) fn shut_down(&mut self) {
         self.is_closed = true;
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Returns the memory that is shared with the peer (bytes).
+    pub(super) fn held_bytes(&self) -> u64 {
+        OWN_BYTES + self.peer.ring_bytes
     }
 
     pub(super) fn take_counters(&mut self) -> NearCounters {

@@ -43,11 +43,17 @@ impl ServedNear {
         pause: fn(&mut Pipe) -> Pause,
     ) -> Poll<io::Result<()>> {
         self.with(|pipe| {
+            let mut looks = 0;
             loop {
                 if is_ready(pipe) {
                     return Poll::Ready(Ok(()));
                 }
                 if pause(pipe) == Pause::Poll {
+                    looks += 1;
+                    if looks < LOOKS_PER_TURN {
+                        std::hint::spin_loop();
+                        continue;
+                    }
                     context.waker().wake_by_ref();
                     return Poll::Pending;
                 }
@@ -105,6 +111,10 @@ impl NearStream for ServedNear {
         self.doorbell.socket().as_fd()
     }
 
+    fn held_bytes(&self) -> u64 {
+        self.with(|pipe| pipe.held_bytes())
+    }
+
     fn take_counters(&self) -> NearCounters {
         self.with(Pipe::take_counters)
     }
@@ -115,3 +125,7 @@ impl fmt::Debug for ServedNear {
         f.debug_struct("ServedNear").field("pipe", &self.pipe).finish_non_exhaustive()
     }
 }
+
+/// The number of looks for bytes before the worker's other tasks have a turn. They take about 0.2 us together, and the
+/// way through the executor takes as long.
+const LOOKS_PER_TURN: u32 = 8;

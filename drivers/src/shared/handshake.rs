@@ -21,7 +21,13 @@ pub(crate) fn publish(
 ) -> bool {
     store();
     fence();
-    let sleep = asleep();
+    must_ring(asleep(), rung)
+}
+
+/// Returns whether the other side, whose word says `sleep`, must be woken, and notes that it was. Without a fence between
+/// the store and the load of the word, a sleep that begins at this time may be missed. The caller must then ask again
+/// after a fence, before it sleeps itself.
+pub(crate) fn must_ring(sleep: u64, rung: &mut u64) -> bool {
     let must_ring = sleep != AWAKE && sleep != *rung;
     if must_ring {
         *rung = sleep;
@@ -58,6 +64,38 @@ mod tests {
         asleep: AtomicU64,
         doorbell: Mutex<bool>,
         rings: Condvar,
+    }
+
+    /// Publishes an entry, asks without a fence whether to ring, and asks again after a fence that comes later.
+    #[test]
+    fn a_late_fence_misses_nothing() {
+        loom::model(|| {
+            let shared = Arc::new(Shared {
+                tail: AtomicU64::new(0),
+                asleep: AtomicU64::new(AWAKE),
+                doorbell: Mutex::new(false),
+                rings: Condvar::new(),
+            });
+            let theirs = Arc::clone(&shared);
+            let publisher = thread::spawn(move || {
+                let (mut rung, mut doorbells) = (AWAKE, 0);
+                theirs.tail.store(1, Ordering::Release);
+                for is_fenced in [false, true] {
+                    if is_fenced {
+                        fenced();
+                    }
+                    if must_ring(theirs.asleep.load(Ordering::Relaxed), &mut rung) {
+                        doorbells += 1;
+                        *theirs.doorbell.lock().expect("no panic") = true;
+                        theirs.rings.notify_one();
+                    }
+                }
+                doorbells
+            });
+            let sleeps = read_all(&shared, 1, fenced);
+            let doorbells = publisher.join().expect("no panic");
+            assert!(doorbells <= sleeps, "{doorbells} bells for {sleeps} sleeps");
+        });
     }
 
     fn fenced() {

@@ -1,64 +1,19 @@
 //! Peers that break every rule. They may write any word of their half and any byte of their ring at any time. The
 //! attacked end must not panic, must not wait for ever, and must report only errors that end the connection.
 
-use std::fs::File;
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 
-use device::near::{NearStream, RING_BYTES};
-use drivers::near::NearClient;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use device::near::NearStream;
+use drivers::near::{NearClient, RING_BYTES};
+use rustix::fs::SealFlags;
 use units::Prng;
 
+use super::attack::{
+    GREETING, HALF_BYTES, HEAD, Memory, RING, TAIL, attack_new_client, attack_new_server,
+    attack_server, greeting,
+};
 use super::{Listener, deadline, serve_stream};
-
-/// The offsets of the words in the layout that `drivers::near` describes.
-const TAIL: u64 = 0;
-const HEAD: u64 = 64;
-const WORDS: [u64; 5] = [TAIL, HEAD, 128, 192, 256];
-const HALF_BYTES: u64 = 20_480;
-const RING: u64 = 4_096;
-
-/// A half and a ring that their owner writes as it likes.
-struct Memory {
-    half: File,
-    ring: File,
-}
-
-impl Memory {
-    fn new(half_bytes: u64, ring_bytes: u64, seals: SealFlags) -> Self {
-        let [half, ring] = [half_bytes, ring_bytes].map(|bytes| {
-            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-            let file = memfd_create("hostile", flags).expect("a memfd");
-            ftruncate(&file, bytes).expect("room");
-            fcntl_add_seals(&file, seals).expect("sealed");
-            File::from(file)
-        });
-        Self { half, ring }
-    }
-
-    fn set(&self, at: u64, word: u64) {
-        self.half.write_all_at(&word.to_ne_bytes(), at).expect("within the half");
-    }
-
-    /// Sends a greeting that says that the ring has `ring_bytes`.
-    fn greet(&self, socket: &UnixStream, greeting: &[u8; 16], ring_bytes: u64) {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let fds = [self.half.as_fd(), self.ring.as_fd()];
-        assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-        let ring_bytes = ring_bytes.to_ne_bytes();
-        let parts = [IoSlice::new(greeting), IoSlice::new(&ring_bytes)];
-        let sent = sendmsg(socket, &parts, &mut control, SendFlags::empty());
-        assert_eq!(sent, Ok(24));
-    }
-}
-
-const GREETING: &[u8; 16] = b"REBANEAR\x01\0\0\0\0\0\0\0";
 
 /// Returns the error with which a server refuses a greeting.
 fn refusal(greet: impl FnOnce(&UnixStream)) -> String {
@@ -81,62 +36,20 @@ fn a_wrong_greeting_is_refused() {
         (HALF_BYTES, RING, RING, SealFlags::GROW, "not sealed"),
     ] {
         let memory = Memory::new(half, ring, seals);
-        let refused = refusal(|socket| memory.greet(socket, GREETING, says));
+        let refused = refusal(|socket| memory.send(socket, &greeting(GREETING, says), 2));
         assert!(refused.contains(why), "{refused}");
     }
     let memory = Memory::new(HALF_BYTES, RING, sealed);
     let other = b"REBALANE\x01\0\0\0\0\0\0\0";
-    assert!(refusal(|socket| memory.greet(socket, other, RING)).contains("does not speak"));
+    assert!(
+        refusal(|socket| memory.send(socket, &greeting(other, RING), 2)).contains("does not speak")
+    );
     let later = b"REBANEAR\x02\0\0\0\0\0\0\0";
-    assert!(refusal(|socket| memory.greet(socket, later, RING)).contains("speaks version 2"));
+    assert!(
+        refusal(|socket| memory.send(socket, &greeting(later, RING), 2))
+            .contains("speaks version 2")
+    );
     assert!(refusal(|socket| drop(socket.shutdown(std::net::Shutdown::Both))).contains("hung up"));
-}
-
-/// Returns a number that is usually near the limit `around`, where mistakes show.
-fn number(draws: &mut Prng, around: u64) -> u64 {
-    match draws.bits() % 8 {
-        0 => draws.bits(),
-        1 => u64::MAX - draws.bits() % 4,
-        2 => around.wrapping_sub(1 + draws.bits() % 3),
-        3 => around.wrapping_add(draws.bits() % (2 * RING)),
-        _ => around.wrapping_add(draws.bits() % 64),
-    }
-}
-
-/// Lets a client write words and bytes at random between the calls of a server, until the server gives up.
-async fn attack(near: &dyn NearStream, memory: &Memory, draws: &mut Prng) -> io::Result<()> {
-    let (mut read, mut written) = (0, 0);
-    let mut space = vec![0; 5_000];
-    for _ in 0..2_000 {
-        let (word, around) = match draws.bits() % 4 {
-            0 => (HEAD, written),
-            1 => (WORDS[(draws.bits() % 5) as usize], draws.bits() % 3),
-            _ => (TAIL, read),
-        };
-        memory.set(word, number(draws, around));
-        let at = draws.bits() % (RING - 8);
-        memory.ring.write_all_at(&draws.bits().to_ne_bytes(), at).expect("within the ring");
-        match near.try_read(&mut space) {
-            Ok(bytes) => {
-                assert!(bytes as u64 <= RING, "more than its ring holds");
-                read += bytes as u64;
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-        let answer = &space[..(draws.bits() % 5_000) as usize];
-        match near.try_write(&[IoSlice::new(answer)]) {
-            Ok(bytes) => written += bytes as u64,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-        // Neither must block, whatever the words say.
-        let waker = std::task::Waker::noop();
-        let mut task = std::task::Context::from_waker(waker);
-        let _ = near.poll_readable(&mut task);
-        let _ = near.poll_writable(&mut task);
-    }
-    Ok(())
 }
 
 #[test]
@@ -145,9 +58,10 @@ fn a_client_that_writes_any_word_ends_only_its_connection() {
     for seed in 0..60 {
         let (client, server) = UnixStream::pair().expect("two sockets");
         let memory = Memory::new(HALF_BYTES, RING, SealFlags::SHRINK);
-        memory.greet(&client, GREETING, RING);
+        memory.send(&client, &greeting(GREETING, RING), 2);
         let served = serve_stream(server, async |near: &dyn NearStream| {
-            let attacked = attack(near, &memory, &mut Prng::new(seed)).await;
+            let mut draws = Prng::new(seed);
+            let attacked = attack_server(near, &memory, &mut || draws.bits(), 2_000);
             let broken = near.take_counters().broken;
             assert_eq!(broken, u64::from(attacked.is_err()), "seed {seed}");
             attacked
@@ -161,6 +75,18 @@ fn a_client_that_writes_any_word_ends_only_its_connection() {
 }
 
 #[test]
+fn any_greeting_and_any_words_harm_only_the_connection() {
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let executor = executor.expect("a runtime");
+    let _entered = executor.enter();
+    for seed in 0..300 {
+        let mut draws = Prng::new(seed);
+        attack_new_server(&mut || draws.bits(), 100);
+        attack_new_client(&mut || draws.bits(), 100);
+    }
+}
+
+#[test]
 fn a_server_that_lies_ends_the_client_s_connection() {
     for (word, value) in [(TAIL, RING + 1), (TAIL, u64::MAX), (HEAD, 1), (HEAD, 1 << 63)] {
         let listener = Listener::new();
@@ -169,7 +95,7 @@ fn a_server_that_lies_ends_the_client_s_connection() {
             let (stream, _) = socket.accept().expect("a client");
             let memory = Memory::new(HALF_BYTES, RING, SealFlags::SHRINK);
             memory.set(word, value);
-            memory.greet(&stream, GREETING, RING);
+            memory.send(&stream, &greeting(GREETING, RING), 2);
             stream
         });
         let mut client = NearClient::connect(&listener.path(), deadline()).expect("connects");

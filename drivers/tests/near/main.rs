@@ -1,6 +1,7 @@
 //! The two ends of a near connection: bytes arrive in order, a side that sleeps is woken, and a peer that breaks the
 //! rules harms only itself.
 
+mod attack;
 mod hostile;
 
 use std::future::poll_fn;
@@ -10,8 +11,8 @@ use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use device::near::{NearStream, RING_BYTES};
-use drivers::near::NearClient;
+use device::near::NearStream;
+use drivers::near::{NearClient, RING_BYTES};
 use tempfile::TempDir;
 use units::Prng;
 

@@ -79,6 +79,19 @@ impl Audit {
         }
     }
 
+    /// Logs that a connection was refused before anyone could say who it is.
+    pub(crate) fn refused_anonymous(
+        &self,
+        origin: &Origin,
+        command: &str,
+        why: &dyn Display,
+        now: Nanos,
+        left_out: &Counter,
+    ) {
+        let event = Event { identity: "anonymous", origin, command, key: b"" };
+        self.refused(&event, why, now, left_out);
+    }
+
     /// Logs what a client did that no rule limits.
     pub(crate) fn allowed_anonymous(
         &self,

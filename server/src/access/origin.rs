@@ -6,6 +6,8 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
+use nix::sys::socket::{getsockopt, sockopt};
+
 use crate::stream::Stream;
 
 /// The other end of a connection.
@@ -51,8 +53,9 @@ impl Origin {
 
     /// Returns the origin of a Unix socket's connection.
     pub(crate) fn from_unix(socket: impl AsFd) -> Self {
-        let peer = rustix::net::sockopt::socket_peercred(socket).ok();
-        let peer = peer.map(|peer| Peer { uid: peer.uid.as_raw(), gid: peer.gid.as_raw() });
+        // rustix cannot represent the process id 0, which a peer in another container has.
+        let peer = getsockopt(&socket, sockopt::PeerCredentials).ok();
+        let peer = peer.map(|peer| Peer { uid: peer.uid(), gid: peer.gid() });
         Self { peer, ..Self::default() }
     }
 
