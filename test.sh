@@ -21,6 +21,8 @@ step "documentation"
 RUSTC_WORKSPACE_WRAPPER="$(rustc --print sysroot)/bin/clippy-driver" \
   CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" RUSTDOCFLAGS="-D warnings" \
   cargo doc --workspace --no-deps --features cli/dpdk --quiet
+step "dependencies: licenses, sources, second versions"
+scripts/deny
 # With the tests, or what both need is compiled twice, with other features. No number of this run is recorded.
 step "the binary and the tests"
 cargo build --workspace --lib --bins --tests

@@ -55,7 +55,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks a history. Returns the violations, and the number of keys whose orders were too many to search.
+/// Checks a history. Returns the first violations, and the number of keys whose orders were too many to search.
 pub fn check(history: &History, rules: Rules) -> (Vec<Violation>, usize) {
     let mut keys: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
     for record in &history.records {
@@ -67,6 +67,9 @@ pub fn check(history: &History, rules: Rules) -> (Vec<Violation>, usize) {
         history.records.iter().filter(|record| record.ask == Ask::Flush).collect();
     let (mut violations, mut unfinished) = (Vec::new(), 0);
     for (key, mut records) in keys {
+        if violations.len() == VIOLATIONS_MAX {
+            break;
+        }
         let found = if rules.old_items_may_return {
             never_written(&records)
         } else {
@@ -108,6 +111,8 @@ fn never_written(records: &[&Record]) -> Option<usize> {
     };
     records.iter().position(|record| match &record.answer {
         Answer::Hit(value, _) => !is_edited && !was_written(value, record),
+        // A fetch may make an item, which is empty.
+        Answer::Fetched(value, ..) => !value.is_empty() && !was_written(value, record),
         _ => false,
     })
 }
@@ -336,12 +341,14 @@ impl Reached {
 
 /// The configurations that are searched for one answer.
 const CONFIGURATIONS_MAX: usize = 50_000;
+/// The violations that are searched for.
+const VIOLATIONS_MAX: usize = 3;
 /// The requests of a violation that are shown.
 const SHOWN_MAX: usize = 40;
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Bytes, Loss, Moment};
+    use super::super::{Bytes, Loss, Marks, Moment};
     use super::*;
 
     struct Builder(History);
@@ -472,6 +479,40 @@ mod tests {
         );
         assert!(begun.is_right(Rules::default()));
         assert!(!begun.add((5, 6), Ask::Count(1), Answer::Number(6)).is_right(Rules::default()));
+    }
+
+    fn fetched(text: &str, marks: &str) -> Answer {
+        let has = |mark| marks.contains(mark);
+        let marks = Marks { is_won: has('W'), is_stale: has('X'), was_won: has('Z') };
+        Answer::Fetched(value(text), 7, marks)
+    }
+
+    #[test]
+    fn one_client_is_told_to_make_an_item() {
+        let ask = Ask::Fetch { vivifies: true, recaches: false };
+        let begun = Builder::new().add((1, 2), ask.clone(), fetched("", "W"));
+        assert!(begun.is_right(Rules::default()));
+        let two = |answer| {
+            let begun = Builder::new().add((1, 2), ask.clone(), fetched("", "W"));
+            begun.add((3, 4), ask.clone(), answer).is_right(Rules::default())
+        };
+        assert!(two(fetched("", "Z")));
+        assert!(!two(fetched("", "W")));
+    }
+
+    #[test]
+    fn an_item_is_stale_until_it_is_written() {
+        let ask = Ask::Fetch { vivifies: false, recaches: false };
+        let right = |answer| {
+            let begun = Builder::new()
+                .add((1, 2), Ask::Set(value("a")), Answer::Done)
+                .add((3, 4), Ask::Invalidate, Answer::Done)
+                .add((5, 6), ask.clone(), fetched("a", "WX"))
+                .add((7, 8), Ask::Set(value("b")), Answer::Done);
+            begun.add((9, 10), ask.clone(), answer).is_right(Rules::default())
+        };
+        assert!(right(fetched("b", "")));
+        assert!(!right(fetched("b", "ZX")));
     }
 
     #[test]

@@ -41,7 +41,8 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
         | FaultKind::ShortWrites(_)
         | FaultKind::BlockedWrites(_)
         | FaultKind::Delays(..)
-        | FaultKind::Window(_) => {}
+        | FaultKind::Window(_)
+        | FaultKind::SlowStores(_) => {}
         FaultKind::Reset(link) => {
             let (one, other) = hosts(link);
             world.net.reset(one, other);
@@ -64,11 +65,17 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
             servers.restart(server);
         }
         FaultKind::Restart(frontend, time_ms, damage) => {
+            servers.begin_disk_trouble(damage, seed);
             if servers.end_in_order(frontend).await {
                 servers.damage_items(frontend, damage, seed);
                 sleep(time(time_ms)).await;
+                // Half of the time, only the end meets the trouble.
+                if seed % 2 == 0 {
+                    servers.end_disk_trouble();
+                }
                 servers.restart(Server::Frontend(frontend));
             }
+            servers.end_disk_trouble();
         }
         FaultKind::Stop(server, time_ms) => {
             servers.stop(server);
@@ -81,6 +88,8 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
             disturb(Rc::clone(world), host, address, kind, seed).await;
         }
         FaultKind::Reload(timeout_ms) => servers.reload(timeout_ms),
+        FaultKind::WrongReload(mistake) => servers.reload_with(mistake),
+        FaultKind::Train(frontend, dictionary) => servers.train(frontend, dictionary).await,
         FaultKind::Accelerator(frontend, trouble, time_ms) => {
             servers.accelerator(frontend).set_trouble(Some(trouble));
             sleep(time(time_ms)).await;
