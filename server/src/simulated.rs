@@ -222,7 +222,7 @@ impl SimulatedServer {
         &self,
         key: &[u8],
         dictionary: &Arc<Dictionary>,
-    ) -> impl Future<Output = bool> + 'static {
+    ) -> impl Future<Output = bool> + use<> {
         let (dictionaries, worker) = (Arc::clone(&self.plan.dictionaries), self.workers.clone());
         adopt(dictionaries, worker, key.to_vec(), Arc::clone(dictionary))
     }
