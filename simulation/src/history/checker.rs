@@ -2,6 +2,7 @@
 //! order, those of one connection only in the order in which they were sent. A request without an answer may take
 //! effect at any time after its beginning, or never.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -74,7 +75,7 @@ pub fn check(history: &History, rules: Rules) -> (Vec<Violation>, usize) {
             never_written(&records)
         } else {
             records.extend(&flushes);
-            match (Search { records: &records, history, rules }).run() {
+            match (Search { records: &records, history, rules, searched: Cell::new(0) }).run() {
                 Ok(wrong) => wrong,
                 Err(TooMany) => {
                     unfinished += 1;
@@ -133,6 +134,8 @@ struct Search<'a> {
     records: &'a [&'a Record],
     history: &'a History,
     rules: Rules,
+    /// The configurations that were searched so far.
+    searched: Cell<usize>,
 }
 
 #[derive(Clone, Copy)]
@@ -222,9 +225,7 @@ impl Search<'_> {
                 entry.remove();
                 continue;
             };
-            if visited.count > CONFIGURATIONS_MAX {
-                return Err(TooMany);
-            }
+            self.count(&visited)?;
             if !configuration.known.contains(&index) {
                 done.add(configuration);
                 continue;
@@ -244,14 +245,19 @@ impl Search<'_> {
         let mut visited = Reached::default();
         let mut open: Vec<Configuration> = from.into_all().collect();
         while let Some(configuration) = open.pop() {
-            if visited.count > CONFIGURATIONS_MAX {
-                return Err(TooMany);
-            }
+            self.count(&visited)?;
             if visited.add(configuration.clone()) {
                 open.extend(self.successors(&configuration));
             }
         }
         Ok(visited)
+    }
+
+    /// Counts a configuration that is searched, and fails if there are too many.
+    fn count(&self, visited: &Reached) -> Result<(), TooMany> {
+        self.searched.set(self.searched.get() + 1);
+        let has_too_many = visited.count > CONFIGURATIONS_MAX || self.searched.get() > SEARCHED_MAX;
+        if has_too_many { Err(TooMany) } else { Ok(()) }
     }
 
     fn successors(&self, from: &Configuration) -> Vec<Configuration> {
@@ -341,6 +347,8 @@ impl Reached {
 
 /// The configurations that are searched for one answer.
 const CONFIGURATIONS_MAX: usize = 50_000;
+/// The configurations that are searched for one key.
+const SEARCHED_MAX: usize = 400_000;
 /// The violations that are searched for.
 const VIOLATIONS_MAX: usize = 3;
 /// The requests of a violation that are shown.

@@ -171,7 +171,8 @@ impl Run {
     }
 
     fn start_clients(&mut self, world: &Rc<World>, tasks: &mut JoinSet<()>, is_quiet: bool) {
-        let keys = 10 + self.random.below(40);
+        // With few requests per key, those without an answer can be in few orders.
+        let keys = 30 + self.random.below(70);
         let habits = Habits {
             keys,
             first_key: self.summary.rounds as u64 * 100,
