@@ -38,8 +38,8 @@ pub(crate) fn start_trainer(
     TrainerThread::start(trainer, Arc::clone(&plan.clock), after_turn).map_err(StartError::Thread)
 }
 
-/// Makes the class of a key use a dictionary that was trained elsewhere, in the same steps as the trainer: the store has
-/// it before any value needs it. Returns false if there is no memory for it, or the store does not take it.
+/// Makes the class of a key use a dictionary that was trained elsewhere, in the same steps as the trainer: the store
+/// has it before any value needs it. Returns false if there is no memory for it, or the store does not take it.
 pub(crate) async fn adopt(
     dictionaries: Arc<Dictionaries>,
     workers: Arc<[Worker]>,

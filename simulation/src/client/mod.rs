@@ -150,14 +150,8 @@ impl Client {
         batch: &[Request],
         place: u64,
     ) -> bool {
-        let mut bytes = Vec::new();
-        let mut records = Vec::new();
         let begun = self.world.moment();
-        for (at, request) in batch.iter().enumerate() {
-            request.write(&mut bytes);
-            let pipeline = (connection.id(), place * 1_000 + at as u64);
-            records.push(self.begin(request, begun, pipeline));
-        }
+        let (bytes, records) = self.begin_all(connection, batch, (begun, place));
         let world = Rc::clone(&self.world);
         let mut answered = 0;
         let mut errors = 0;
@@ -214,6 +208,23 @@ impl Client {
                 false
             }
         }
+    }
+
+    /// Records that the requests of a batch begin. Returns their bytes, and the places of their records.
+    fn begin_all(
+        &self,
+        connection: &Stream,
+        batch: &[Request],
+        (begun, place): (Moment, u64),
+    ) -> (Vec<u8>, Vec<Vec<usize>>) {
+        let mut bytes = Vec::new();
+        let mut records = Vec::new();
+        for (at, request) in batch.iter().enumerate() {
+            request.write(&mut bytes);
+            let pipeline = (connection.id(), place * 1_000 + at as u64);
+            records.push(self.begin(request, begun, pipeline));
+        }
+        (bytes, records)
     }
 
     fn begin(&self, request: &Request, invoked: Moment, pipeline: (u64, u64)) -> Vec<usize> {

@@ -1,5 +1,5 @@
-//! The processes of a run: frontends, memcached servers, a compression service and a scheduler. Each keeps its port when
-//! it starts again.
+//! The processes of a run: frontends, memcached servers, a compression service and a scheduler. Each keeps its port
+//! when it starts again.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

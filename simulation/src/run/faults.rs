@@ -11,7 +11,7 @@ use super::files::KeyFile;
 use super::servers::{Servers, frontend_host, store_host};
 use crate::client::disturb;
 use crate::network::Host;
-use crate::scenario::{FaultKind, Link, Scenario, Server};
+use crate::scenario::{FaultKind, FileDamage, Link, Scenario, Server};
 use crate::world::World;
 
 /// Starts a task for each fault, which ends when the fault is over.
@@ -65,17 +65,7 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
             servers.restart(server);
         }
         FaultKind::Restart(frontend, time_ms, damage) => {
-            servers.begin_disk_trouble(damage, seed);
-            if servers.end_in_order(frontend).await {
-                servers.damage_items(frontend, damage, seed);
-                sleep(time(time_ms)).await;
-                // Half of the time, only the end meets the trouble.
-                if seed % 2 == 0 {
-                    servers.end_disk_trouble();
-                }
-                servers.restart(Server::Frontend(frontend));
-            }
-            servers.end_disk_trouble();
+            restart(servers, frontend, time(time_ms), (damage, seed)).await;
         }
         FaultKind::Stop(server, time_ms) => {
             servers.stop(server);
@@ -107,6 +97,26 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
             servers.list(server, true);
         }
     }
+}
+
+/// Ends a frontend in order, and starts it again.
+async fn restart(
+    servers: &Servers,
+    frontend: usize,
+    time: Duration,
+    (damage, seed): (FileDamage, u64),
+) {
+    servers.begin_disk_trouble(damage, seed);
+    if servers.end_in_order(frontend).await {
+        servers.damage_items(frontend, damage, seed);
+        sleep(time).await;
+        // Half of the time, only the end meets the trouble.
+        if seed % 2 == 0 {
+            servers.end_disk_trouble();
+        }
+        servers.restart(Server::Frontend(frontend));
+    }
+    servers.end_disk_trouble();
 }
 
 fn hosts(link: Link) -> (Host, Host) {
