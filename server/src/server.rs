@@ -142,7 +142,8 @@ pub(crate) fn make_plan<L>(
         }
     };
     // Nobody can connect while items are loaded, so clients and probes learn that they must wait.
-    let opened = restart::open(&config, &url, seed, &time)?;
+    let disk = environment.map(|environment| Arc::clone(&environment.disk));
+    let opened = restart::open(&config, &url, (seed, disk), &time)?;
     let listeners = listen(&config)?;
     let Devices { all: devices, accelerators } = devices;
     let policy =

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use device::Dictionary;
 use tokio::io::ReadBuf;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -20,7 +21,8 @@ use units::Clock;
 use crate::accept::Dispatcher;
 use crate::admin::Admin;
 use crate::background::watch_members_here;
-use crate::config::Config;
+use crate::config::{self, Config, Sources, diff_for_reload};
+use crate::dictionaries::adopt;
 use crate::restart::StoreFile;
 use crate::server::{Devices, Platform, StartError, apply, make_plan, save_items, take_over_file};
 use crate::supervise::keep;
@@ -80,11 +82,41 @@ pub trait Network: Send + Sync {
     fn listen(&self, address: &str) -> io::Result<Box<dyn Listener>>;
 }
 
+/// Something that is done on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskAction {
+    /// A file is read.
+    Read,
+    /// What was written is made to last.
+    Sync,
+    /// A file is renamed.
+    Rename,
+    /// A file is removed.
+    Remove,
+}
+
+/// The disk of one simulated host. Its files are real ones; it decides what fails.
+pub trait Disk: Send + Sync {
+    /// Returns how many of these bytes there is room for, at least one.
+    ///
+    /// # Errors
+    /// The disk is full, or cannot be written.
+    fn room(&self, bytes: usize) -> io::Result<usize>;
+
+    /// Fails if the disk cannot do this now.
+    ///
+    /// # Errors
+    /// The reason.
+    fn act(&self, action: DiskAction) -> io::Result<()>;
+}
+
 /// Everything that a server takes from the world around it and that a simulation replaces.
 #[derive(Clone)]
 pub struct Environment {
     /// The network of the server's host.
     pub network: Arc<dyn Network>,
+    /// The disk of the server's host.
+    pub disk: Arc<dyn Disk>,
     /// The monotonic clock of the host.
     pub clock: Arc<dyn Clock>,
     /// The date at the start, in Unix seconds.
@@ -150,6 +182,49 @@ impl SimulatedServer {
     /// Applies the hot keys of `config`, as a reload of a real server does.
     pub fn reload(&self, config: Config) {
         apply(config, &self.plan, &self.workers, &self.admin);
+    }
+
+    /// Reads the sources of the configuration again and applies it, as SIGHUP makes a real server do. A mistake, and a
+    /// change that needs a restart, change nothing.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn reload_from(&self, sources: &Sources) -> Result<(), String> {
+        let read = config::load(sources).map_err(|errors| {
+            let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            errors.join("; ")
+        });
+        let checked = read.and_then(|loaded| {
+            let changed = diff_for_reload(&self.admin.current_config(), &loaded.config);
+            changed.map_err(|keys| format!("{} need a restart", keys.join(", ")))?;
+            Ok(loaded.config)
+        });
+        match checked {
+            Ok(config) => {
+                self.reload(config);
+                Ok(())
+            }
+            Err(why) => {
+                self.admin.reload_failed();
+                Err(why)
+            }
+        }
+    }
+
+    /// Returns the configuration in effect.
+    pub fn config(&self) -> Arc<Config> {
+        self.admin.current_config()
+    }
+
+    /// Makes the class of a key use this dictionary, as the trainer does with one that it has trained. The result tells
+    /// whether the class uses it.
+    pub fn adopt(
+        &self,
+        key: &[u8],
+        dictionary: &Arc<Dictionary>,
+    ) -> impl Future<Output = bool> + use<> {
+        let (dictionaries, worker) = (Arc::clone(&self.plan.dictionaries), self.workers.clone());
+        adopt(dictionaries, worker, key.to_vec(), Arc::clone(dictionary))
     }
 
     /// Reads the file with the keys of sealed values again, if there is one. A file with a mistake changes nothing.

@@ -24,9 +24,10 @@ struct Options {
     /// The faults of the run that are kept, by their numbers. Without it, all are.
     #[arg(long, value_delimiter = ',', requires = "seed")]
     faults: Option<Vec<usize>>,
-    /// Runs only seeds with a kind of deployment or fault whose name contains this, such as `Hostile(Greedy`.
+    /// Runs only seeds with a kind of deployment or fault whose name contains this, such as `Hostile(Greedy`. It can be
+    /// repeated, and all of them are then needed.
     #[arg(long, value_name = "KIND")]
-    with: Option<String>,
+    with: Vec<String>,
     /// Goes on after a seed that fails.
     #[arg(long)]
     keep_going: bool,
@@ -57,8 +58,8 @@ fn main() -> ExitCode {
     let (mut simulated, mut answered, mut sent, mut unfinished) = (Duration::ZERO, 0, 0, 0);
     let (mut done, mut failed) = (0, 0);
     let is_meant = |scenario: &Scenario| {
-        let with = options.with.as_deref().unwrap_or_default();
-        scenario.kinds().iter().any(|kind| kind.contains(with))
+        let kinds = scenario.kinds();
+        options.with.iter().all(|with| kinds.iter().any(|kind| kind.contains(with)))
     };
     for scenario in (from..from + options.seeds).map(Scenario::draw).filter(is_meant) {
         let outcome = run_alone(&scenario);

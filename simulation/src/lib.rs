@@ -9,10 +9,12 @@
 
 pub mod accelerator;
 pub mod client;
+pub mod disk;
 pub mod history;
 pub mod memcached;
 pub mod network;
 pub mod process;
+pub mod processes;
 pub mod run;
 pub mod scenario;
 pub mod shrink;

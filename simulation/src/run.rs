@@ -1,5 +1,6 @@
 //! Runs a scenario: starts its servers and clients, does its faults, and judges what happened.
 
+mod dictionaries;
 mod faults;
 mod files;
 mod judges;
@@ -13,10 +14,10 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::client::Client;
+use crate::client::{Client, Route};
 use crate::history::check;
 use crate::network::{Host, Net};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, UNIX_S};
 use crate::trace::Trace;
 use crate::world::World;
 use servers::Servers;
@@ -67,7 +68,7 @@ pub fn run(runtime: &Runtime, scenario: &Scenario) -> Outcome {
 async fn run_here(scenario: &Scenario) -> Outcome {
     let trace = Trace::start();
     let net = Net::new(scenario.seed ^ NETWORK_SEED, scenario.weather(), trace.clone());
-    let world = Rc::new(World::new(net.clone(), trace.clone()));
+    let world = Rc::new(World::new(net.clone(), trace.clone(), UNIX_S));
     let begun = tokio::time::Instant::now();
     let mut background = JoinSet::new();
     background.spawn_local(async move { net.run().await });
@@ -77,7 +78,7 @@ async fn run_here(scenario: &Scenario) -> Outcome {
     }
     let (violations, unfinished) = check(&world.history.borrow(), scenario.rules());
     let mut problems = world.problems();
-    problems.extend(violations.iter().take(3).map(ToString::to_string));
+    problems.extend(violations.iter().map(ToString::to_string));
     problems.extend(PANICS.with_borrow_mut(std::mem::take));
     let sent = world.history.borrow().records.len();
     Outcome {
@@ -99,12 +100,12 @@ async fn attend(
 ) {
     let mut clients = JoinSet::new();
     for number in 0..scenario.clients {
-        let host = client_host(number);
+        let route = Route::Simulated(client_host(number));
         let seed = scenario.seed.wrapping_mul(31).wrapping_add(number as u64);
         let is_bystander = number >= scenario.victims();
         let frontends = servers.addresses();
         let client =
-            Client::new(world, (number, host), frontends, seed, scenario.habits, is_bystander);
+            Client::new(world, (number, route), frontends, seed, scenario.habits, is_bystander);
         clients.spawn_local(client.run());
     }
     let mut faults = JoinSet::new();

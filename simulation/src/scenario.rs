@@ -8,6 +8,7 @@ use units::Prng;
 
 use crate::accelerator::Trouble;
 use crate::client::{Habits, Hostile, PATIENCE};
+use crate::disk::DiskTrouble;
 use crate::history::Rules;
 use crate::network::{GIVEN_UP_AFTER, Weather};
 
@@ -95,6 +96,8 @@ pub enum FaultKind {
     Delays(f64, u64),
     /// Connections hold this many bytes.
     Window(usize),
+    /// Connections to servers of the ring carry so many bytes per ms in each direction.
+    SlowStores(u64),
     /// The connections of a link are reset.
     Reset(Link),
     /// The connections of a link are lost without a word.
@@ -114,6 +117,10 @@ pub enum FaultKind {
     Hostile(Hostile, usize),
     /// The configuration is loaded again, with other time limits (ms).
     Reload(u64),
+    /// The configuration is loaded again with a mistake in it, so that nothing may change.
+    WrongReload(Mistake),
+    /// A frontend uses a new dictionary for the values of most keys, as after a training.
+    Train(usize, usize),
     /// A server is taken from the list for a time (ms).
     Unlist(usize, u64),
     /// The accelerator of a frontend misbehaves for a time (ms).
@@ -134,6 +141,40 @@ pub enum FileDamage {
     FlippedBit,
     /// It is removed.
     Removed,
+    /// Nothing, but the disk fails while the store saves its items, and perhaps while it loads them.
+    Disk(DiskTrouble),
+}
+
+/// A mistake in a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// The file ends too early.
+    CutOff,
+    /// A key is not known.
+    UnknownKey,
+    /// A value is out of range.
+    OutOfRange,
+    /// A value has another type.
+    WrongType,
+    /// A key cannot change without a restart.
+    NeedsRestart,
+    /// The store is of another kind.
+    OtherStore,
+    /// The file is not there.
+    NoFile,
+}
+
+impl Mistake {
+    /// Every kind.
+    pub const ALL: [Mistake; 7] = [
+        Mistake::CutOff,
+        Mistake::UnknownKey,
+        Mistake::OutOfRange,
+        Mistake::WrongType,
+        Mistake::NeedsRestart,
+        Mistake::OtherStore,
+        Mistake::NoFile,
+    ];
 }
 
 impl FileDamage {
@@ -192,6 +233,7 @@ impl Scenario {
         let clients = 2 + random.below(4) as usize;
         let habits = Habits {
             keys: 2 + random.below(6),
+            first_key: 0,
             batches: 20 + random.below(50),
             batch_max: 1 + random.below(16),
             pause_max_ms: [0, 10, 100, 400][random.below(4) as usize],
@@ -216,7 +258,7 @@ impl Scenario {
         if let Some(kind) = self.draw_own_fault(random, time_ms) {
             return Fault { at_ms, kind };
         }
-        let kind = match random.below(if self.deployment.servers > 0 { 15 } else { 13 }) {
+        let kind = match random.below(if self.deployment.servers > 0 { 18 } else { 15 }) {
             0 => FaultKind::ShortReads(share),
             1 => FaultKind::ShortWrites(share),
             2 => FaultKind::BlockedWrites(share / 2.0),
@@ -232,7 +274,15 @@ impl Scenario {
                 Hostile::ALL[random.below(Hostile::ALL.len() as u64) as usize],
                 random.below(self.deployment.frontends as u64) as usize,
             ),
-            13 => FaultKind::Reload(100 + random.below(2_000)),
+            13 => FaultKind::WrongReload(
+                Mistake::ALL[random.below(Mistake::ALL.len() as u64) as usize],
+            ),
+            14 => {
+                let frontend = random.below(self.deployment.frontends as u64) as usize;
+                FaultKind::Train(frontend, random.below(DICTIONARIES as u64) as usize)
+            }
+            15 => FaultKind::Reload(100 + random.below(2_000)),
+            16 => FaultKind::SlowStores(200 + random.below(2_000)),
             _ => FaultKind::Unlist(random.below(self.deployment.servers as u64) as usize, time_ms),
         };
         let is_weather = matches!(
@@ -242,6 +292,7 @@ impl Scenario {
                 | FaultKind::BlockedWrites(_)
                 | FaultKind::Delays(..)
                 | FaultKind::Window(_)
+                | FaultKind::SlowStores(_)
         );
         Fault { at_ms: if is_weather { 0 } else { at_ms }, kind }
     }
@@ -261,6 +312,10 @@ impl Scenario {
         }
         let damage = match random.below(6) {
             kind @ 1..4 if self.deployment.keeps_items => FileDamage::ALL[kind as usize],
+            4 if self.deployment.keeps_items => {
+                let all = DiskTrouble::ALL;
+                FileDamage::Disk(all[random.below(all.len() as u64) as usize])
+            }
             _ => FileDamage::None,
         };
         let frontend = random.below(self.deployment.frontends as u64) as usize;
@@ -343,6 +398,7 @@ impl Scenario {
                     weather.delay_max_ms = most_ms;
                 }
                 FaultKind::Window(bytes) => weather.window_bytes = bytes,
+                FaultKind::SlowStores(rate) => weather.store_bytes_per_ms = Some(rate),
                 _ => {}
             }
         }
@@ -355,6 +411,17 @@ impl Scenario {
 
     fn ends_servers(&self) -> bool {
         self.has(|kind| matches!(kind, FaultKind::Kill(..) | FaultKind::PowerLoss(..)))
+    }
+
+    /// Returns whether a dictionary may be lost before the values that need it. A flush removes dictionaries, too, and
+    /// frontends store them again within two seconds if they still run.
+    fn may_lose_dictionaries(&self) -> bool {
+        let ends = |kind: &FaultKind| matches!(kind, FaultKind::Restart(..) | FaultKind::Stop(..));
+        let is_away = |kind: &FaultKind| {
+            matches!(kind, FaultKind::Unlist(..) | FaultKind::Cut(..) | FaultKind::Lose(_))
+        };
+        self.has(|kind| matches!(kind, FaultKind::Train(..)))
+            && (self.habits.flush || self.ends_servers() || self.has(ends) || self.has(is_away))
     }
 
     /// Returns whether an accelerator returns wrong results.
@@ -379,7 +446,9 @@ impl Scenario {
         let is_ring = deployment.servers > 0;
         Rules {
             // What a lying accelerator wrote before it was found out cannot be read.
-            items_may_vanish: deployment.is_small || self.has_lies(),
+            items_may_vanish: deployment.is_small
+                || self.has_lies()
+                || self.may_lose_dictionaries(),
             misses_may_lie: is_ring && deployment.lost_keys != LostKeys::Error,
             cas_may_repeat: self.ends_servers(),
             requests_stay_in_order: !is_ring,
@@ -428,7 +497,14 @@ impl Scenario {
         let segments = batch_bytes / weather.window_bytes.max(1) as u64 + 20;
         let network = if weather.delay_max_ms == 0 { 2 } else { 3 * weather.delay_max_ms };
         let store = if self.deployment.servers > 0 { STORE_MS * self.habits.batch_max } else { 0 };
-        Duration::from_millis(BASE_MS + faults + segments * network + store)
+        // Those who ask for much are in front of a bystander's long values.
+        let transfer = weather.store_bytes_per_ms.map_or(0, |rate| {
+            let is_hostile = |fault: &&Fault| matches!(fault.kind, FaultKind::Hostile(..));
+            let hostile = self.faults.iter().filter(is_hostile).count() as u64;
+            let asked = self.clients as u64 * batch_bytes;
+            (2 * asked + hostile * (self.deployment.inflight_bytes_max + GREEDY_BYTES)) / rate
+        });
+        Duration::from_millis(BASE_MS + faults + segments * network + store + transfer)
     }
 }
 
@@ -469,6 +545,8 @@ impl fmt::Display for Scenario {
     }
 }
 
+/// The dictionaries of which a training takes one.
+pub const DICTIONARIES: usize = 4;
 /// The longest drain of a frontend.
 pub const DRAIN_MAX: Duration = Duration::from_secs(3);
 /// The date at the start of each run.
@@ -479,6 +557,8 @@ const WRONG_RESULTS_MAX: u64 = 12;
 const LAST_FAULT_MS: u64 = 4_000;
 /// The time after which the server gives up a client that has begun a value and sends no more, and some more.
 const VALUE_MAX: Duration = Duration::from_secs(70);
+/// What a client that disturbs may have asked for at once (bytes).
+const GREEDY_BYTES: u64 = 8 << 20;
 /// The longest wait without any fault (ms).
 const BASE_MS: u64 = 1_000;
 /// The longest wait of a request for the stores: two time limits of an answer and one of a connection attempt (ms).

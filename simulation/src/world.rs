@@ -23,6 +23,8 @@ pub struct World {
     pub unanswered: Cell<u64>,
     /// The last error that a bystander was told.
     pub last_error: RefCell<String>,
+    /// The date from which long lives of items are counted (Unix seconds).
+    pub unix_s: u64,
     problems: RefCell<Vec<String>>,
     start: Instant,
     is_over: Cell<bool>,
@@ -31,7 +33,7 @@ pub struct World {
 
 impl World {
     /// Makes the shared parts of a run that starts now.
-    pub fn new(net: Net, trace: Trace) -> Self {
+    pub fn new(net: Net, trace: Trace, unix_s: u64) -> Self {
         Self {
             net,
             trace,
@@ -39,6 +41,7 @@ impl World {
             longest_wait: Cell::default(),
             unanswered: Cell::default(),
             last_error: RefCell::default(),
+            unix_s,
             problems: RefCell::default(),
             start: Instant::now(),
             is_over: Cell::new(false),

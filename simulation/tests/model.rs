@@ -33,7 +33,8 @@ fn draw(random: &mut Prng) -> Vec<u8> {
         |verb: &str| format!("{verb} {key} {flags} {exptime} {}\r\n{tail}\r\n", tail.len());
     let mode = ["", " MS", " ME", " MR"][random.below(4) as usize];
     let compare = if random.below(3) == 0 { format!(" C{cas}") } else { String::new() };
-    let line = match random.below(26) {
+    let soon = [1, 6_000, 9_000][random.below(3) as usize];
+    let line = match random.below(29) {
         0..3 => store("set"),
         3 => store("add"),
         4 => store("replace"),
@@ -57,7 +58,10 @@ fn draw(random: &mut Prng) -> Vec<u8> {
         22 => format!("ma {counter} v MI D{number} J{number} N{exptime} t c\r\n"),
         23 => format!("ma {counter} v MD D0{compare}\r\n"),
         24 => format!("ms {key} {} c MA{compare}\r\n{tail}\r\n", tail.len()),
-        _ => format!("ms {key} {} c MP{compare}\r\n{tail}\r\n", tail.len()),
+        25 => format!("ms {key} {} c MP{compare}\r\n{tail}\r\n", tail.len()),
+        26 => format!("mg {plain} v f c t N{exptime}\r\n"),
+        27 => format!("mg {plain} v f c t R{soon}\r\n"),
+        _ => format!("mg {plain} s t N{exptime} R{soon}\r\n"),
     };
     line.into_bytes()
 }

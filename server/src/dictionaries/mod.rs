@@ -24,7 +24,7 @@ use units::{ByteCount, DictionaryId};
 pub(crate) use class::{Choice, Class, Tries};
 pub(crate) use exchange::{Exchange, ExchangeRequest, Missing};
 use samples::SampleMemory;
-pub(crate) use start::start_trainer;
+pub(crate) use start::{adopt, start_trainer};
 pub(crate) use thread::TrainerThread;
 pub(crate) use trainer::{Publisher, Trainer, TrainerCounters, TrainerOptions};
 

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use device::Dictionary;
+use device::{Dictionary, TenantId};
 use tokio::sync::oneshot;
 
-use super::{Class, ExchangeRequest, Publisher, Trainer, TrainerOptions, TrainerThread};
+use super::{
+    Choice, Class, Dictionaries, ExchangeRequest, Publisher, Trainer, TrainerOptions, TrainerThread,
+};
 use crate::StartError;
 use crate::config::convert;
 use crate::worker::{Plan, Worker, WorkerMessage};
@@ -34,6 +36,27 @@ pub(crate) fn start_trainer(
         }
     };
     TrainerThread::start(trainer, Arc::clone(&plan.clock), after_turn).map_err(StartError::Thread)
+}
+
+/// Makes the class of a key use a dictionary that was trained elsewhere, in the same steps as the trainer: the store
+/// has it before any value needs it. Returns false if there is no memory for it, or the store does not take it.
+pub(crate) async fn adopt(
+    dictionaries: Arc<Dictionaries>,
+    workers: Arc<[Worker]>,
+    key: Vec<u8>,
+    dictionary: Arc<Dictionary>,
+) -> bool {
+    let Some(class) = dictionaries.class(TenantId::default(), &key, &[]) else { return false };
+    let (answer, answered) = oneshot::channel();
+    let request = ExchangeRequest::Publish(Arc::clone(&class), Arc::clone(&dictionary), answer);
+    let is_sent = workers.first().is_some_and(|worker| {
+        dictionaries.add(&dictionary) && worker.send(WorkerMessage::Dictionary(request))
+    });
+    let is_published = is_sent && answered.await.unwrap_or(false);
+    if is_published {
+        class.choose(Choice::Dictionary(dictionary));
+    }
+    is_published
 }
 
 /// Publishes dictionaries in the store, which the first worker can reach.

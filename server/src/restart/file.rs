@@ -8,10 +8,13 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::OFlags;
 use store::embedded::snapshot::is_snapshot;
+
+use crate::simulated::{Disk, DiskAction};
 
 /// The files, locked by this process.
 pub(crate) struct StoreFile {
@@ -19,6 +22,8 @@ pub(crate) struct StoreFile {
     lock: File,
     /// The reason why `FILE` must be left alone, if there is one.
     foreign: Option<String>,
+    /// The disk of a simulated host, which decides what fails.
+    disk: Option<Arc<dyn Disk>>,
 }
 
 /// The reason why the files could not be locked.
@@ -78,7 +83,7 @@ impl Found {
 
 impl StoreFile {
     /// Locks the files until the process ends.
-    pub(super) fn lock(path: &Path) -> Result<Self, LockError> {
+    pub(super) fn lock(path: &Path, disk: Option<Arc<dyn Disk>>) -> Result<Self, LockError> {
         let path = std::path::absolute(path).map_err(|error| unusable(path, &error))?;
         let lock_path = beside(&path, "lock");
         let lock = OpenOptions::new()
@@ -98,15 +103,22 @@ impl StoreFile {
             let text = format!("{} is not a regular file", lock_path.display());
             return Err(LockError::Unusable(text));
         }
-        Ok(Self { path, lock, foreign: None })
+        Ok(Self { path, lock, foreign: None, disk })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
+    fn act(&self, action: DiskAction) -> io::Result<()> {
+        self.disk.as_ref().map_or(Ok(()), |disk| disk.act(action))
+    }
+
     /// Opens the snapshot, if there is a good one.
     pub(super) fn content(&self) -> Content {
+        if let Err(error) = self.act(DiskAction::Read) {
+            return Content::Foreign(error.to_string());
+        }
         let (found, noted) = match (Found::at(&self.path), self.noted()) {
             (Found::Foreign(reason), _) => return Content::Foreign(reason),
             (_, Err(error)) => {
@@ -136,10 +148,10 @@ impl StoreFile {
         if self.foreign.is_some() {
             return marked;
         }
-        let removed = remove_if_there(&self.path);
-        let cleaned = remove_if_there(&beside(&self.path, "tmp"));
+        let removed = self.remove(&self.path);
+        let cleaned = self.remove(&beside(&self.path, "tmp"));
         // What was removed must not come back after a power failure.
-        let synced = sync_directory(&self.path);
+        let synced = self.sync_directory();
         for error in
             [&removed, &cleaned, &synced].into_iter().filter_map(|done| done.as_ref().err())
         {
@@ -155,7 +167,7 @@ impl StoreFile {
     pub(super) fn replace<T>(
         &self,
         deadline: Instant,
-        write: impl FnOnce(&mut Timed<&File>) -> io::Result<T>,
+        write: impl FnOnce(&mut Timed<OnDisk<'_>>) -> io::Result<T>,
     ) -> io::Result<T> {
         if let Some(reason) = &self.foreign {
             return Err(io::Error::other(reason.clone()));
@@ -163,7 +175,7 @@ impl StoreFile {
         let temporary = beside(&self.path, "tmp");
         let written = self.write_and_rename(&temporary, deadline, write);
         if written.is_err() {
-            let _ = remove_if_there(&temporary);
+            let _ = self.remove(&temporary);
         }
         written
     }
@@ -172,27 +184,55 @@ impl StoreFile {
         &self,
         temporary: &Path,
         deadline: Instant,
-        write: impl FnOnce(&mut Timed<&File>) -> io::Result<T>,
+        write: impl FnOnce(&mut Timed<OnDisk<'_>>) -> io::Result<T>,
     ) -> io::Result<T> {
-        remove_if_there(temporary)?;
+        self.remove(temporary)?;
         let file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(temporary)?;
-        let mut out = Timed { out: &file, deadline };
+        let on_disk = OnDisk { file: &file, disk: self.disk.as_deref() };
+        let mut out = Timed { out: on_disk, deadline };
         let result = write(&mut out)?;
+        self.act(DiskAction::Sync)?;
         file.sync_all()?;
         out.check()?;
         if let Found::Foreign(reason) = Found::at(&self.path) {
             return Err(io::Error::other(reason));
         }
+        self.act(DiskAction::Rename)?;
         fs::rename(temporary, &self.path)?;
-        sync_directory(&self.path)?;
+        self.sync_directory()?;
         self.note("")?;
         Ok(result)
+    }
+
+    /// Removes a file, if it is there.
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.act(DiskAction::Remove)?;
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes renames and removals in the directory of the files last.
+    fn sync_directory(&self) -> io::Result<()> {
+        self.act(DiskAction::Sync)?;
+        let directory = self.path.parent().unwrap_or("/".as_ref());
+        match File::open(directory)?.sync_all() {
+            // Some file systems cannot do this for directories.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+            result => result,
+        }
     }
 
     /// Records why there is no good snapshot; an empty reason says that there is one.
     pub(super) fn note(&self, reason: &str) -> io::Result<()> {
         // At no moment is a text that is not empty replaced by an empty one on the way to another text.
-        self.lock.write_all_at(reason.as_bytes(), 0)?;
+        let room = self.disk.as_ref().map_or(Ok(reason.len()), |disk| disk.room(reason.len()))?;
+        self.lock.write_all_at(&reason.as_bytes()[..room], 0)?;
+        if room < reason.len() {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        self.act(DiskAction::Sync)?;
         self.lock.set_len(reason.len() as u64)?;
         self.lock.sync_all()
     }
@@ -206,6 +246,23 @@ impl StoreFile {
         // Text without any printable character is a reason, too.
         let is_unclear = printable.is_empty() && length > 0;
         Ok(if is_unclear { "its lock file is damaged".to_owned() } else { printable })
+    }
+}
+
+/// A file that is written, on a disk that may be full.
+pub(super) struct OnDisk<'f> {
+    file: &'f File,
+    disk: Option<&'f dyn Disk>,
+}
+
+impl Write for OnDisk<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = self.disk.map_or(Ok(bytes.len()), |disk| disk.room(bytes.len()))?;
+        self.file.write(&bytes[..room])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 
@@ -246,23 +303,6 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 fn unusable(path: &Path, error: &io::Error) -> LockError {
     LockError::Unusable(format!("cannot lock {}: {error}", path.display()))
-}
-
-fn remove_if_there(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
-/// Makes renames and removals in the directory of `path` last.
-fn sync_directory(path: &Path) -> io::Result<()> {
-    let directory = path.parent().unwrap_or("/".as_ref());
-    match File::open(directory)?.sync_all() {
-        // Some file systems cannot do this for directories.
-        Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
-        result => result,
-    }
 }
 
 /// The permission bits of new files: clients' data is for this user alone.

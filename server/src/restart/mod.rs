@@ -23,6 +23,7 @@ use crate::StartError;
 use crate::config::{Config, StoreConfig, StoreUrl};
 use crate::dictionaries::Dictionaries;
 use crate::memory;
+use crate::simulated::Disk;
 pub(crate) use file::StoreFile;
 use file::{Content, LockError};
 pub(crate) use save::{give_up, save};
@@ -105,7 +106,7 @@ impl Outcome {
 pub(crate) fn open(
     config: &Config,
     url: &StoreUrl,
-    seed: u64,
+    (seed, disk): (u64, Option<Arc<dyn Disk>>),
     time: &CoarseClock,
 ) -> Result<Opened, StartError> {
     let dictionary_memory = memory::dictionary_memory(config);
@@ -121,7 +122,7 @@ pub(crate) fn open(
         return Ok(Opened { store, dictionaries, file: None, restart: None });
     };
     let begun = Instant::now();
-    let (file, loaded) = match StoreFile::lock(path) {
+    let (file, loaded) = match StoreFile::lock(path, disk) {
         Err(LockError::InUse) => {
             let text = format!("store.file: {} is in use by another process", path.display());
             return Err(StartError::Config(text));

@@ -41,7 +41,7 @@ fn clock() -> CoarseClock {
 
 /// Starts as a server does, up to its first client.
 fn start(path: &Path) -> Opened {
-    let opened = open(&config(path), &StoreUrl::Embedded, 1, &clock()).unwrap();
+    let opened = open(&config(path), &StoreUrl::Embedded, (1, None), &clock()).unwrap();
     if let Some(file) = &opened.file {
         file.take_over().unwrap();
     }
@@ -116,7 +116,7 @@ fn a_copy_that_came_back_after_a_crash_is_not_loaded() {
 fn a_start_that_fails_before_it_serves_loses_nothing() {
     let folder = Folder::new();
     save_one(&folder.file());
-    drop(open(&config(&folder.file()), &StoreUrl::Embedded, 1, &clock()).unwrap());
+    drop(open(&config(&folder.file()), &StoreUrl::Embedded, (1, None), &clock()).unwrap());
     assert_eq!(restart(&start(&folder.file())).outcome, Outcome::Loaded);
 }
 
@@ -145,8 +145,10 @@ fn a_pipe_does_not_block_the_start() {
 fn a_second_process_is_refused() {
     let folder = Folder::new();
     let _first = start(&folder.file());
-    let refusal =
-        open(&config(&folder.file()), &StoreUrl::Embedded, 1, &clock()).err().unwrap().to_string();
+    let refusal = open(&config(&folder.file()), &StoreUrl::Embedded, (1, None), &clock())
+        .err()
+        .unwrap()
+        .to_string();
     assert!(refusal.contains("is in use by another process"), "{refusal}");
 }
 

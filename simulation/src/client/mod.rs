@@ -1,6 +1,7 @@
 //! A well-behaved client: it sends requests, several at once on one connection, reads every answer, and records both.
 
 mod hostile;
+mod stream;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -10,16 +11,17 @@ use std::time::Duration;
 use units::Prng;
 
 use crate::history::{Answer, Ask, Bytes, Moment, Record};
-use crate::network::{Endpoint, Host};
 use crate::world::World;
 pub use hostile::{Hostile, disturb};
+pub use stream::Route;
+use stream::Stream;
 use wire::{Answers, Broken, Request, Style};
 
 /// A well-behaved client.
 pub struct Client {
     world: Rc<World>,
     number: usize,
-    host: Host,
+    route: Route,
     /// The frontends, of which each connection takes one.
     frontends: Vec<String>,
     random: Prng,
@@ -28,6 +30,8 @@ pub struct Client {
     is_bystander: bool,
     /// The CAS numbers that were seen last.
     cas: BTreeMap<String, u64>,
+    /// The keys that were missed lately, which the client may add.
+    missed: Vec<String>,
     values: u64,
     connections: u64,
 }
@@ -37,6 +41,8 @@ pub struct Client {
 pub struct Habits {
     /// The keys of each kind.
     pub keys: u64,
+    /// The number of the first of them.
+    pub first_key: u64,
     /// The batches of requests that each client sends.
     pub batches: u64,
     /// The longest batch.
@@ -54,18 +60,22 @@ pub struct Habits {
 pub(super) const REGISTER: &str = "reg:";
 const COUNTER: &str = "cnt:";
 const LIST: &str = "app:";
+const SHARED: &str = "shr:";
 
 /// A life that no run reaches the end of, and that is sent as a date (s).
 const LONG_LIFE_S: u32 = 40 * 24 * 60 * 60;
+
+/// The life of items that clients write together, of which no run reaches the end (s).
+const SHARED_LIFE_S: u32 = 7_200;
 
 /// The time after which a client gives a connection up.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Client {
-    /// Makes a client on its own host.
+    /// Makes a client with its own way to the servers.
     pub fn new(
         world: &Rc<World>,
-        (number, host): (usize, Host),
+        (number, route): (usize, Route),
         frontends: Vec<String>,
         seed: u64,
         habits: Habits,
@@ -74,12 +84,13 @@ impl Client {
         Self {
             world: Rc::clone(world),
             number,
-            host,
+            route,
             frontends,
             random: Prng::new(seed),
             habits,
             is_bystander,
             cas: BTreeMap::new(),
+            missed: Vec::new(),
             values: 0,
             connections: 0,
         }
@@ -92,8 +103,8 @@ impl Client {
             self.connections += 1;
             let at = self.random.below(self.frontends.len() as u64) as usize;
             let frontend = self.frontends[at].clone();
-            let connecting = self.world.net.of_host(self.host);
-            let connected = tokio::time::timeout(PATIENCE, connecting.connect_to(&frontend)).await;
+            let connecting = self.route.connect(&self.world.net, &frontend);
+            let connected = tokio::time::timeout(PATIENCE, connecting).await;
             match connected {
                 Ok(Ok(connection)) => left = self.converse(&connection, left).await,
                 // A server that is away costs a batch too, so that every run ends.
@@ -106,7 +117,7 @@ impl Client {
     }
 
     /// Sends batches until the connection is given up, or there are no more. Returns how many are left.
-    async fn converse(&mut self, connection: &Endpoint, mut left: u64) -> u64 {
+    async fn converse(&mut self, connection: &Stream, mut left: u64) -> u64 {
         let mut answers = Answers::new(connection);
         // Some connections end in order, so that others begin.
         let most = 1 + self.random.below(12);
@@ -134,23 +145,17 @@ impl Client {
     /// Sends a batch and reads its answers. Returns whether the connection can be used further.
     async fn exchange(
         &mut self,
-        connection: &Endpoint,
+        connection: &Stream,
         answers: &mut Answers<'_>,
         batch: &[Request],
         place: u64,
     ) -> bool {
-        let mut bytes = Vec::new();
-        let mut records = Vec::new();
         let begun = self.world.moment();
-        for (at, request) in batch.iter().enumerate() {
-            request.write(&mut bytes);
-            let pipeline = (connection.id(), place * 1_000 + at as u64);
-            records.push(self.begin(request, begun, pipeline));
-        }
+        let (bytes, records) = self.begin_all(connection, batch, (begun, place));
         let world = Rc::clone(&self.world);
         let mut answered = 0;
         let mut errors = 0;
-        let mut learnt = Vec::new();
+        let (mut learnt, mut missed) = (Vec::new(), Vec::new());
         let exchange = async {
             let write = async { connection.write_all(&bytes).await.map_err(Broken::from) };
             let read = async {
@@ -158,8 +163,15 @@ impl Client {
                     let got = answers.next(request).await?;
                     for ((index, answer), key) in records.iter().zip(got).zip(&request.keys) {
                         match answer {
-                            Answer::Hit(_, Some(cas)) => learnt.push((key.clone(), cas)),
+                            Answer::Hit(_, Some(cas)) | Answer::Fetched(_, cas, _) => {
+                                learnt.push((key.clone(), cas));
+                            }
                             Answer::Unknown => errors += 1,
+                            Answer::Miss
+                                if request.ask == Ask::Get && key.starts_with(REGISTER) =>
+                            {
+                                missed.push(key.clone());
+                            }
                             _ => {}
                         }
                         world.end(*index, answer);
@@ -172,6 +184,7 @@ impl Client {
         };
         let ended = tokio::time::timeout(PATIENCE, exchange).await;
         self.cas.extend(learnt);
+        self.missed = missed;
         self.note_wait(begun, batch.len() - answered + errors);
         if let Some(error) = answers.error.take() {
             self.world.trace.note(format_args!("client {} was told {error:?}", self.number));
@@ -195,6 +208,23 @@ impl Client {
                 false
             }
         }
+    }
+
+    /// Records that the requests of a batch begin. Returns their bytes, and the places of their records.
+    fn begin_all(
+        &self,
+        connection: &Stream,
+        batch: &[Request],
+        (begun, place): (Moment, u64),
+    ) -> (Vec<u8>, Vec<Vec<usize>>) {
+        let mut bytes = Vec::new();
+        let mut records = Vec::new();
+        for (at, request) in batch.iter().enumerate() {
+            request.write(&mut bytes);
+            let pipeline = (connection.id(), place * 1_000 + at as u64);
+            records.push(self.begin(request, begun, pipeline));
+        }
+        (bytes, records)
     }
 
     fn begin(&self, request: &Request, invoked: Moment, pipeline: (u64, u64)) -> Vec<usize> {
@@ -232,7 +262,7 @@ impl Client {
     }
 
     fn key(&mut self, kind: &str) -> String {
-        format!("{kind}{}", self.random.below(self.habits.keys))
+        format!("{kind}{}", self.habits.first_key + self.random.below(self.habits.keys))
     }
 
     fn draw(&mut self) -> Request {
@@ -242,16 +272,30 @@ impl Client {
             _ => Style::Meta,
         };
         if self.habits.flush && self.chance(150) {
-            return Request { keys: Vec::new(), ask: Ask::Flush, exptime_s: 0, style };
+            return Request {
+                keys: Vec::new(),
+                ask: Ask::Flush,
+                exptime_s: 0,
+                unix_s: self.world.unix_s,
+                style,
+            };
         }
-        match self.random.below(10) {
+        match self.random.below(12) {
             0..6 => self.draw_register(style),
             6..8 => self.draw_counter(style),
-            _ => self.draw_list(style),
+            8..10 => self.draw_list(style),
+            _ => self.draw_shared(),
         }
     }
 
     fn draw_register(&mut self, style: Style) -> Request {
+        // What cannot be read is a miss, and an add replaces it.
+        if let Some(key) = self.missed.pop()
+            && self.chance(2)
+        {
+            let (ask, unix_s) = (Ask::Add(self.value()), self.world.unix_s);
+            return Request { keys: vec![key], ask, exptime_s: 0, unix_s, style };
+        }
         let key = self.key(REGISTER);
         let mut keys = vec![key.clone()];
         let mut exptime_s = 0;
@@ -281,7 +325,7 @@ impl Client {
             18 => Ask::Delete,
             _ => Ask::Touch,
         };
-        Request { keys, ask, exptime_s, style }
+        Request { keys, ask, exptime_s, unix_s: self.world.unix_s, style }
     }
 
     fn draw_counter(&mut self, style: Style) -> Request {
@@ -293,7 +337,7 @@ impl Client {
             _ if self.chance(6) => Ask::Delete,
             _ => Ask::Get,
         };
-        Request { keys, ask, exptime_s: 0, style }
+        Request { keys, ask, exptime_s: 0, unix_s: self.world.unix_s, style }
     }
 
     fn draw_list(&mut self, style: Style) -> Request {
@@ -310,7 +354,30 @@ impl Client {
             _ if self.chance(4) => Ask::Delete,
             _ => Ask::Get,
         };
-        Request { keys, ask, exptime_s, style }
+        Request { keys, ask, exptime_s, unix_s: self.world.unix_s, style }
+    }
+
+    /// Draws a request about an item that one client at a time is told to write anew.
+    fn draw_shared(&mut self) -> Request {
+        let key = self.key(SHARED);
+        let (ask, exptime_s) = match self.random.below(10) {
+            0..6 => {
+                let (vivifies, recaches) = (self.chance(2), self.chance(4));
+                (Ask::Fetch { vivifies, recaches }, SHARED_LIFE_S)
+            }
+            6..8 => {
+                let exptime_s = if self.chance(4) { 0 } else { SHARED_LIFE_S };
+                match self.cas.get(&key).copied() {
+                    Some(cas) if self.chance(2) => (Ask::Cas(self.value(), cas), exptime_s),
+                    _ => (Ask::Set(self.value()), exptime_s),
+                }
+            }
+            8 => (Ask::Invalidate, SHARED_LIFE_S),
+            _ if self.chance(2) => (Ask::Delete, 0),
+            _ => (Ask::Invalidate, SHARED_LIFE_S),
+        };
+        let unix_s = self.world.unix_s;
+        Request { keys: vec![key], ask, exptime_s, unix_s, style: Style::Meta }
     }
 
     fn token(&mut self) -> Bytes {

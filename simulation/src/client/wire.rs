@@ -3,11 +3,9 @@
 
 use std::io;
 
-use server::simulated::Connection;
-
-use crate::history::{Answer, Ask, Bytes};
-use crate::network::{Endpoint, SUBNET};
-use crate::scenario::UNIX_S;
+use super::stream::Stream;
+use crate::history::{Answer, Ask, Bytes, Marks};
+use crate::network::SUBNET;
 
 /// A request on the wire: about one key, or a get of several keys.
 #[derive(Clone, Debug)]
@@ -15,6 +13,8 @@ pub(super) struct Request {
     pub(super) keys: Vec<String>,
     pub(super) ask: Ask,
     pub(super) exptime_s: u32,
+    /// The date from which long lives of items are counted (Unix seconds).
+    pub(super) unix_s: u64,
     pub(super) style: Style,
 }
 
@@ -51,6 +51,12 @@ impl Request {
             Ask::Touch if is_meta => format!("mg {key} T{}", self.exptime()),
             Ask::Touch => format!("touch {key} {}", self.exptime()),
             Ask::Flush => "flush_all".to_owned(),
+            Ask::Invalidate => format!("md {key} I T{}", self.exptime()),
+            Ask::Fetch { vivifies, recaches } => {
+                let made = if *vivifies { format!(" N{}", self.exptime()) } else { String::new() };
+                let soon = if *recaches { LONG_S } else { SHORT_S };
+                format!("mg {key} v c f{made} R{soon}")
+            }
             Ask::Set(value)
             | Ask::Add(value)
             | Ask::Replace(value)
@@ -69,7 +75,7 @@ impl Request {
     /// Returns the expiry time as it is sent: a long life as the date at its end.
     fn exptime(&self) -> u64 {
         let life_s = u64::from(self.exptime_s);
-        if life_s > THIRTY_DAYS_S { UNIX_S + life_s } else { life_s }
+        if life_s > THIRTY_DAYS_S { self.unix_s + life_s } else { life_s }
     }
 
     fn store_line(&self, key: &str, value: &[u8]) -> String {
@@ -112,7 +118,7 @@ impl From<io::Error> for Broken {
 
 /// Reads answers from a connection.
 pub(super) struct Answers<'c> {
-    connection: &'c Endpoint,
+    connection: &'c Stream,
     input: Vec<u8>,
     start: usize,
     /// The last error that the server has reported.
@@ -120,7 +126,7 @@ pub(super) struct Answers<'c> {
 }
 
 impl<'c> Answers<'c> {
-    pub(super) fn new(connection: &'c Endpoint) -> Self {
+    pub(super) fn new(connection: &'c Stream) -> Self {
         Self { connection, input: Vec::new(), start: 0, error: None }
     }
 
@@ -190,11 +196,12 @@ impl<'c> Answers<'c> {
         let answer = match (&request.ask, words[0]) {
             (_, "HD") | (Ask::Flush, "OK") => Answer::Done,
             (Ask::Delete, "DELETED") | (Ask::Touch, "TOUCHED") => Answer::Done,
-            (Ask::Delete | Ask::Touch | Ask::Count(_) | Ask::Cas(..), "NOT_FOUND" | "NF") => {
-                Answer::Miss
-            }
-            (Ask::Get | Ask::Touch, "EN") => Answer::Miss,
-            (Ask::Get | Ask::Count(_), "VA") => {
+            (
+                Ask::Delete | Ask::Touch | Ask::Count(_) | Ask::Cas(..) | Ask::Invalidate,
+                "NOT_FOUND" | "NF",
+            ) => Answer::Miss,
+            (Ask::Get | Ask::Touch | Ask::Fetch { .. }, "EN") => Answer::Miss,
+            (Ask::Get | Ask::Count(_) | Ask::Fetch { .. }, "VA") => {
                 let bytes = words.get(1).and_then(|word| word.parse().ok());
                 let bytes = bytes.ok_or_else(|| wrong(request, &line))?;
                 let value = self.data(bytes).await?;
@@ -271,8 +278,16 @@ fn meta_answer(request: &Request, facts: &[&str], value: Bytes) -> Option<Answer
         let text = facts.iter().find_map(|fact| fact.strip_prefix(letter))?;
         text.parse::<u64>().ok()
     };
-    check_flags(&request.keys[0], &value, Some(fact('f')?)).ok()?;
-    Some(Answer::Hit(value, Some(fact('c')?)))
+    let (client_flags, cas) = (fact('f')?, fact('c')?);
+    if let Ask::Fetch { .. } = request.ask {
+        let has = |mark| facts.contains(&mark);
+        let marks = Marks { is_won: has("W"), is_stale: has("X"), was_won: has("Z") };
+        // An item that a fetch has made has no flags.
+        let expected = if value.is_empty() { 0 } else { flags(&value) };
+        return (client_flags == u64::from(expected)).then_some(Answer::Fetched(value, cas, marks));
+    }
+    check_flags(&request.keys[0], &value, Some(client_flags)).ok()?;
+    Some(Answer::Hit(value, Some(cas)))
 }
 
 /// Checks the flags of a value. Those of appended values are those of their beginning, and are not checked.
@@ -290,5 +305,8 @@ fn wrong(request: &Request, line: &str) -> Broken {
     Broken::Wrong(format!("{:?} is answered {line:?}", String::from_utf8_lossy(&text)))
 }
 
+/// A life that every item with a limited one has less of, and one that none has less of (s).
+const LONG_S: u64 = 9_000;
+const SHORT_S: u64 = 1;
 /// Longer times until the expiry of an item are dates.
 const THIRTY_DAYS_S: u64 = 30 * 24 * 60 * 60;

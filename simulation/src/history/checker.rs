@@ -2,6 +2,7 @@
 //! order, those of one connection only in the order in which they were sent. A request without an answer may take
 //! effect at any time after its beginning, or never.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -55,7 +56,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks a history. Returns the violations, and the number of keys whose orders were too many to search.
+/// Checks a history. Returns the first violations, and the number of keys whose orders were too many to search.
 pub fn check(history: &History, rules: Rules) -> (Vec<Violation>, usize) {
     let mut keys: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
     for record in &history.records {
@@ -67,11 +68,14 @@ pub fn check(history: &History, rules: Rules) -> (Vec<Violation>, usize) {
         history.records.iter().filter(|record| record.ask == Ask::Flush).collect();
     let (mut violations, mut unfinished) = (Vec::new(), 0);
     for (key, mut records) in keys {
+        if violations.len() == VIOLATIONS_MAX {
+            break;
+        }
         let found = if rules.old_items_may_return {
             never_written(&records)
         } else {
             records.extend(&flushes);
-            match (Search { records: &records, history, rules }).run() {
+            match (Search { records: &records, history, rules, searched: Cell::new(0) }).run() {
                 Ok(wrong) => wrong,
                 Err(TooMany) => {
                     unfinished += 1;
@@ -108,6 +112,8 @@ fn never_written(records: &[&Record]) -> Option<usize> {
     };
     records.iter().position(|record| match &record.answer {
         Answer::Hit(value, _) => !is_edited && !was_written(value, record),
+        // A fetch may make an item, which is empty.
+        Answer::Fetched(value, ..) => !value.is_empty() && !was_written(value, record),
         _ => false,
     })
 }
@@ -128,6 +134,8 @@ struct Search<'a> {
     records: &'a [&'a Record],
     history: &'a History,
     rules: Rules,
+    /// The configurations that were searched so far.
+    searched: Cell<usize>,
 }
 
 #[derive(Clone, Copy)]
@@ -217,9 +225,7 @@ impl Search<'_> {
                 entry.remove();
                 continue;
             };
-            if visited.count > CONFIGURATIONS_MAX {
-                return Err(TooMany);
-            }
+            self.count(&visited)?;
             if !configuration.known.contains(&index) {
                 done.add(configuration);
                 continue;
@@ -239,14 +245,19 @@ impl Search<'_> {
         let mut visited = Reached::default();
         let mut open: Vec<Configuration> = from.into_all().collect();
         while let Some(configuration) = open.pop() {
-            if visited.count > CONFIGURATIONS_MAX {
-                return Err(TooMany);
-            }
+            self.count(&visited)?;
             if visited.add(configuration.clone()) {
                 open.extend(self.successors(&configuration));
             }
         }
         Ok(visited)
+    }
+
+    /// Counts a configuration that is searched, and fails if there are too many.
+    fn count(&self, visited: &Reached) -> Result<(), TooMany> {
+        self.searched.set(self.searched.get() + 1);
+        let has_too_many = visited.count > CONFIGURATIONS_MAX || self.searched.get() > SEARCHED_MAX;
+        if has_too_many { Err(TooMany) } else { Ok(()) }
     }
 
     fn successors(&self, from: &Configuration) -> Vec<Configuration> {
@@ -336,12 +347,16 @@ impl Reached {
 
 /// The configurations that are searched for one answer.
 const CONFIGURATIONS_MAX: usize = 50_000;
+/// The configurations that are searched for one key.
+const SEARCHED_MAX: usize = 400_000;
+/// The violations that are searched for.
+const VIOLATIONS_MAX: usize = 3;
 /// The requests of a violation that are shown.
 const SHOWN_MAX: usize = 40;
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Bytes, Loss, Moment};
+    use super::super::{Bytes, Loss, Marks, Moment};
     use super::*;
 
     struct Builder(History);
@@ -472,6 +487,40 @@ mod tests {
         );
         assert!(begun.is_right(Rules::default()));
         assert!(!begun.add((5, 6), Ask::Count(1), Answer::Number(6)).is_right(Rules::default()));
+    }
+
+    fn fetched(text: &str, marks: &str) -> Answer {
+        let has = |mark| marks.contains(mark);
+        let marks = Marks { is_won: has('W'), is_stale: has('X'), was_won: has('Z') };
+        Answer::Fetched(value(text), 7, marks)
+    }
+
+    #[test]
+    fn one_client_is_told_to_make_an_item() {
+        let ask = Ask::Fetch { vivifies: true, recaches: false };
+        let begun = Builder::new().add((1, 2), ask.clone(), fetched("", "W"));
+        assert!(begun.is_right(Rules::default()));
+        let two = |answer| {
+            let begun = Builder::new().add((1, 2), ask.clone(), fetched("", "W"));
+            begun.add((3, 4), ask.clone(), answer).is_right(Rules::default())
+        };
+        assert!(two(fetched("", "Z")));
+        assert!(!two(fetched("", "W")));
+    }
+
+    #[test]
+    fn an_item_is_stale_until_it_is_written() {
+        let ask = Ask::Fetch { vivifies: false, recaches: false };
+        let right = |answer| {
+            let begun = Builder::new()
+                .add((1, 2), Ask::Set(value("a")), Answer::Done)
+                .add((3, 4), Ask::Invalidate, Answer::Done)
+                .add((5, 6), ask.clone(), fetched("a", "WX"))
+                .add((7, 8), Ask::Set(value("b")), Answer::Done);
+            begun.add((9, 10), ask.clone(), answer).is_right(Rules::default())
+        };
+        assert!(right(fetched("b", "")));
+        assert!(!right(fetched("b", "ZX")));
     }
 
     #[test]

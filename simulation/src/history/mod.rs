@@ -82,6 +82,26 @@ pub enum Ask {
     Touch,
     /// Deletes all items.
     Flush,
+    /// Returns the item with its marks, and tells one client to write it anew.
+    Fetch {
+        /// An item that is missing is made, with an empty value.
+        vivifies: bool,
+        /// An item with a limited life is to be written anew.
+        recaches: bool,
+    },
+    /// Marks the item as stale.
+    Invalidate,
+}
+
+/// What a fetch tells of an item apart from its value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// This client should write the item anew (`W`).
+    pub is_won: bool,
+    /// The item is stale (`X`).
+    pub is_stale: bool,
+    /// Another client was told to write the item anew (`Z`).
+    pub was_won: bool,
 }
 
 /// What a client was answered.
@@ -103,6 +123,8 @@ pub enum Answer {
     Number(u64),
     /// The value is no number.
     NotNumber,
+    /// The item with its CAS number and its marks.
+    Fetched(Bytes, u64, Marks),
 }
 
 /// One request of a client about one key.

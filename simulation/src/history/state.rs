@@ -1,6 +1,6 @@
 //! The state of one key, and what each request does to it.
 
-use super::{Answer, Ask, Bytes, Record, Rules};
+use super::{Answer, Ask, Bytes, Marks, Record, Rules};
 
 /// The item of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -10,6 +10,16 @@ pub(super) struct Item {
     pub(super) cas: Option<u64>,
     /// The times between which the item expires (ms), if it does.
     pub(super) expires: Option<(u64, u64)>,
+    /// True from an invalidation to the next write.
+    pub(super) is_stale: bool,
+    /// True from the time when a client is told to write the item anew to the next write.
+    pub(super) is_won: bool,
+}
+
+impl Item {
+    fn new(value: Bytes, expires: Option<(u64, u64)>) -> Self {
+        Self { value, cas: None, expires, is_stale: false, is_won: false }
+    }
 }
 
 pub(super) type State = Option<Item>;
@@ -44,9 +54,17 @@ pub(super) fn apply(state: &State, record: &Record, rules: Rules) -> Vec<State> 
     {
         after.push(None);
     }
-    // A miss that tells nothing about the item.
-    if rules.misses_may_lie && record.ask == Ask::Get && record.answer == Answer::Miss {
+    // A miss that tells nothing about the item. A value that cannot be read is a miss, too, also for a fetch that makes
+    // what is missing.
+    let is_miss = record.answer == Answer::Miss;
+    let is_fetch = matches!(record.ask, Ask::Fetch { .. });
+    let may_lie = rules.misses_may_lie && (is_fetch || record.ask == Ask::Get)
+        || rules.items_may_vanish && is_fetch;
+    if is_miss && may_lie {
         after.push(state.clone());
+        if is_fetch && !after.contains(&None) {
+            after.push(None);
+        }
     }
     after
 }
@@ -60,10 +78,16 @@ fn step(before: &State, record: &Record, rules: Rules) -> Option<State> {
             value == expected && known.is_none_or(|known| known == *cas)
         }
         (Answer::Hit(value, None), Answer::Hit(expected, _)) => value == expected,
+        // The expected number is zero where it is not known.
+        (Answer::Fetched(value, cas, marks), Answer::Fetched(expected, known, expected_marks)) => {
+            value == expected && (*known == 0 || known == cas) && marks == expected_marks
+        }
         (answer, expected) => answer == expected,
     };
     let mut next = is_right.then_some(next)?;
-    if let (Answer::Hit(_, Some(cas)), Some(item)) = (&record.answer, &mut next) {
+    if let (Answer::Hit(_, Some(cas)) | Answer::Fetched(_, cas, _), Some(item)) =
+        (&record.answer, &mut next)
+    {
         item.cas = Some(*cas);
     }
     Some(next)
@@ -71,10 +95,7 @@ fn step(before: &State, record: &Record, rules: Rules) -> Option<State> {
 
 /// Returns the answer and the state that the request should lead to.
 fn outcome(before: &State, record: &Record, rules: Rules) -> (Answer, State) {
-    let stored = |value: &Bytes| {
-        let item = Item { value: value.clone(), cas: None, expires: expiry(record) };
-        (Answer::Done, Some(item))
-    };
+    let stored = |value: &Bytes| (Answer::Done, Some(Item::new(value.clone(), expiry(record))));
     let refused = |answer| (answer, before.clone());
     match (&record.ask, before) {
         (Ask::Get, None) => refused(Answer::Miss),
@@ -85,7 +106,17 @@ fn outcome(before: &State, record: &Record, rules: Rules) -> (Answer, State) {
         (Ask::Add(_), Some(_)) | (Ask::Replace(_) | Ask::Append(_), None) => {
             refused(Answer::NotStored)
         }
-        (Ask::Cas(..) | Ask::Delete | Ask::Touch | Ask::Count(_), None) => refused(Answer::Miss),
+        (Ask::Cas(..) | Ask::Delete | Ask::Touch | Ask::Count(_) | Ask::Invalidate, None) => {
+            refused(Answer::Miss)
+        }
+        (Ask::Fetch { vivifies, recaches }, before) => {
+            fetch(before.as_ref(), *vivifies, *recaches, record)
+        }
+        (Ask::Invalidate, Some(item)) => {
+            let expires = expiry(record);
+            let stale = Item { cas: None, is_stale: true, is_won: false, expires, ..item.clone() };
+            (Answer::Done, Some(stale))
+        }
         (Ask::Cas(value, cas), Some(item)) => match item.cas {
             Some(known) if known == *cas => stored(value),
             // A server that starts anew may give a number again.
@@ -94,7 +125,7 @@ fn outcome(before: &State, record: &Record, rules: Rules) -> (Answer, State) {
         },
         (Ask::Append(tail), Some(item)) => {
             let value = Bytes::from([&item.value[..], &tail[..]].concat());
-            (Answer::Done, Some(Item { value, cas: None, expires: item.expires }))
+            (Answer::Done, Some(Item::new(value, item.expires)))
         }
         (Ask::Delete, Some(_)) | (Ask::Flush, _) => (Answer::Done, None),
         (Ask::Touch, Some(item)) => {
@@ -105,11 +136,32 @@ fn outcome(before: &State, record: &Record, rules: Rules) -> (Answer, State) {
             Some(count) => {
                 let count = count.wrapping_add(*delta);
                 let value: Bytes = count.to_string().into_bytes().into();
-                let item = Item { value, cas: None, expires: item.expires };
-                (Answer::Number(count), Some(item))
+                (Answer::Number(count), Some(Item::new(value, item.expires)))
             }
         },
     }
+}
+
+/// Returns the answer of a fetch, and the state after it. At most one client is told to write an item anew.
+fn fetch(
+    before: Option<&Item>,
+    vivifies: bool,
+    recaches: bool,
+    record: &Record,
+) -> (Answer, State) {
+    let Some(item) = before else {
+        if !vivifies {
+            return (Answer::Miss, None);
+        }
+        let made = Item { is_won: true, ..Item::new(Bytes::from(Vec::new()), expiry(record)) };
+        let marks = Marks { is_won: true, ..Marks::default() };
+        return (Answer::Fetched(made.value.clone(), 0, marks), Some(made));
+    };
+    let is_due = item.is_stale || recaches && item.expires.is_some();
+    let is_won = is_due && !item.is_won;
+    let marks = Marks { is_won, is_stale: item.is_stale, was_won: item.is_won };
+    let answer = Answer::Fetched(item.value.clone(), item.cas.unwrap_or(0), marks);
+    (answer, Some(Item { is_won: item.is_won || is_won, ..item.clone() }))
 }
 
 /// Returns the times between which an item expires that the request has stored. Both servers and the frontend count

@@ -78,13 +78,20 @@ impl Memcached {
         };
         let flags = Flags::from_words(words, 2);
         let expires_s = flags.number(b'T').map(|exptime_s| self.expiry(exptime_s));
+        let vivified_s = flags.number(b'N').map(|exptime_s| self.expiry(exptime_s));
+        let recached_s = flags.number(b'R').map(|left_s| self.expiry(left_s));
+        let is_made = self.find(key).is_none();
+        if let (true, Some(expires_s)) = (is_made, vivified_s) {
+            self.put(key, Vec::new(), 0, expires_s);
+        }
         let Some(item) = self.find(key) else {
             return flags.answer(b"EN", key, None, out);
         };
         if let Some(expires_s) = expires_s {
             item.expires_s = expires_s;
         }
-        let is_won_now = item.is_stale && !item.is_won;
+        let is_due = recached_s.is_some_and(|at_s| item.expires_s != 0 && item.expires_s < at_s);
+        let is_won_now = is_made || (item.is_stale || is_due) && !item.is_won;
         let was_won = item.is_won;
         item.is_won |= is_won_now;
         let item = item.clone();

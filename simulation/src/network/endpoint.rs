@@ -110,7 +110,13 @@ impl Endpoint {
             taken.truncate(1 + state.random.below(taken.len() as u64 - 1) as usize);
         }
         let bytes = taken.len() as u64;
-        let at_ms = state.now_ms() + state.draw_delay_ms();
+        let mut at_ms = state.now_ms() + state.draw_delay_ms();
+        if let Some(rate) = weather.store_bytes_per_ms
+            && pair.ends.iter().any(|end| end.host.is_store())
+        {
+            let left_ms = pair.pipes[self.end].transfer(state.now_ms(), bytes, rate);
+            at_ms = at_ms.max(left_ms);
+        }
         let at_ms = pair.pipes[self.end].send(at_ms, Segment::Bytes(taken));
         state.schedule(at_ms, Event::Arrival(self.id, self.end));
         Ok(bytes)

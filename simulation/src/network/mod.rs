@@ -38,6 +38,11 @@ impl Host {
         format!("{}:{PORT}", self.ip())
     }
 
+    /// Returns whether this is a server of the ring.
+    pub(crate) fn is_store(self) -> bool {
+        (11..20).contains(&self.0)
+    }
+
     fn from_address(address: SocketAddr) -> Option<Self> {
         match address.ip() {
             IpAddr::V4(ip) if ip.octets()[..3] == [10, 0, 0] => Some(Self(ip.octets()[3])),
@@ -65,6 +70,8 @@ pub struct Weather {
     pub blocked_writes: f64,
     /// The bytes that a connection holds in one direction, from the writer to the reader.
     pub window_bytes: usize,
+    /// The rate of each connection to a server of the ring, in each direction, if it is limited (bytes per ms).
+    pub store_bytes_per_ms: Option<u64>,
 }
 
 /// The network of all hosts. Clones share it.

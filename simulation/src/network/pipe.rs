@@ -23,6 +23,8 @@ pub(super) struct Pipe {
     in_flight: VecDeque<(u64, Segment)>,
     in_flight_bytes: usize,
     arrived: VecDeque<u8>,
+    /// The time at which the last byte has left, where the rate is limited (µs).
+    busy_until_us: u64,
     pub(super) has_ended: bool,
 }
 
@@ -35,6 +37,13 @@ impl Pipe {
         }
         self.in_flight.push_back((at_ms, segment));
         at_ms
+    }
+
+    /// Returns the time at which these bytes have left after those before them, at a rate (bytes per ms).
+    pub(super) fn transfer(&mut self, now_ms: u64, bytes: u64, bytes_per_ms: u64) -> u64 {
+        let from_us = self.busy_until_us.max(now_ms * 1_000);
+        self.busy_until_us = from_us + bytes * 1_000 / bytes_per_ms;
+        self.busy_until_us.div_ceil(1_000)
     }
 
     /// Returns the next segment that has arrived, or the time at which the next one does.

@@ -11,7 +11,7 @@ use super::files::KeyFile;
 use super::servers::{Servers, frontend_host, store_host};
 use crate::client::disturb;
 use crate::network::Host;
-use crate::scenario::{FaultKind, Link, Scenario, Server};
+use crate::scenario::{FaultKind, FileDamage, Link, Scenario, Server};
 use crate::world::World;
 
 /// Starts a task for each fault, which ends when the fault is over.
@@ -41,7 +41,8 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
         | FaultKind::ShortWrites(_)
         | FaultKind::BlockedWrites(_)
         | FaultKind::Delays(..)
-        | FaultKind::Window(_) => {}
+        | FaultKind::Window(_)
+        | FaultKind::SlowStores(_) => {}
         FaultKind::Reset(link) => {
             let (one, other) = hosts(link);
             world.net.reset(one, other);
@@ -64,11 +65,7 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
             servers.restart(server);
         }
         FaultKind::Restart(frontend, time_ms, damage) => {
-            if servers.end_in_order(frontend).await {
-                servers.damage_items(frontend, damage, seed);
-                sleep(time(time_ms)).await;
-                servers.restart(Server::Frontend(frontend));
-            }
+            restart(servers, frontend, time(time_ms), (damage, seed)).await;
         }
         FaultKind::Stop(server, time_ms) => {
             servers.stop(server);
@@ -81,6 +78,8 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
             disturb(Rc::clone(world), host, address, kind, seed).await;
         }
         FaultKind::Reload(timeout_ms) => servers.reload(timeout_ms),
+        FaultKind::WrongReload(mistake) => servers.reload_with(mistake),
+        FaultKind::Train(frontend, dictionary) => servers.train(frontend, dictionary).await,
         FaultKind::Accelerator(frontend, trouble, time_ms) => {
             servers.accelerator(frontend).set_trouble(Some(trouble));
             sleep(time(time_ms)).await;
@@ -98,6 +97,26 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
             servers.list(server, true);
         }
     }
+}
+
+/// Ends a frontend in order, and starts it again.
+async fn restart(
+    servers: &Servers,
+    frontend: usize,
+    time: Duration,
+    (damage, seed): (FileDamage, u64),
+) {
+    servers.begin_disk_trouble(damage, seed);
+    if servers.end_in_order(frontend).await {
+        servers.damage_items(frontend, damage, seed);
+        sleep(time).await;
+        // Half of the time, only the end meets the trouble.
+        if seed % 2 == 0 {
+            servers.end_disk_trouble();
+        }
+        servers.restart(Server::Frontend(frontend));
+    }
+    servers.end_disk_trouble();
 }
 
 fn hosts(link: Link) -> (Host, Host) {

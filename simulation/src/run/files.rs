@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, io, process};
 
+use server::config::Flag;
 use units::Prng;
 
-use crate::scenario::FileDamage;
+use crate::scenario::{FileDamage, Mistake};
 
 /// Returns a path that nothing else uses.
 fn unused_path(ending: &str) -> PathBuf {
@@ -94,7 +95,7 @@ impl ItemFile {
     pub(super) fn damage(&self, damage: FileDamage, seed: u64) -> io::Result<()> {
         let random = &mut Prng::new(seed);
         match damage {
-            FileDamage::None => Ok(()),
+            FileDamage::None | FileDamage::Disk(_) => Ok(()),
             FileDamage::Removed => fs::remove_file(&self.0),
             FileDamage::CutOff => {
                 let file = fs::File::options().write(true).open(&self.0)?;
@@ -107,6 +108,54 @@ impl ItemFile {
                 fs::write(&self.0, bytes)
             }
         }
+    }
+}
+
+/// A file with a configuration that has a mistake. It is removed with this.
+pub(super) struct ConfigFile(PathBuf);
+
+impl ConfigFile {
+    pub(super) fn new() -> Self {
+        Self(unused_path("config"))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes a file in which each other value could be used.
+    pub(super) fn write(&self, mistake: Mistake) -> io::Result<()> {
+        let wrong = match mistake {
+            Mistake::CutOff => "connect_timeout",
+            Mistake::UnknownKey => "no_such_key = 1\n",
+            Mistake::OutOfRange => "connect_timeout_ms = 0\n",
+            Mistake::WrongType => "connect_timeout_ms = \"soon\"\n",
+            Mistake::NeedsRestart => "[server]\nthreads = 7\n",
+            Mistake::OtherStore => "",
+            Mistake::NoFile => return Ok(drop(fs::remove_file(&self.0))),
+        };
+        fs::write(&self.0, format!("[store]\ntimeout_ms = 1\n{wrong}"))
+    }
+
+    /// Returns the flags that are used with the file.
+    pub(super) fn flags(&self, mistake: Mistake, is_ring: bool) -> Vec<Flag> {
+        let flag = |value: &str| Flag {
+            name: "--store".to_owned(),
+            key: "store.url".to_owned(),
+            value: value.to_owned(),
+        };
+        match mistake {
+            Mistake::OtherStore if is_ring => vec![flag("embedded")],
+            Mistake::OtherStore => vec![flag("memcached://10.0.0.11:11211")],
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Drop for ConfigFile {
+    fn drop(&mut self) {
+        // A file that stays in the folder for temporary files does no harm.
+        let _ = fs::remove_file(&self.0);
     }
 }
 

@@ -180,7 +180,10 @@ fn judge_metrics(world: &World, scenario: &Scenario, index: usize, page: &str) {
     let (asked, answered) = {
         let history = world.history.borrow();
         let stores = |ask: &Ask| {
-            !matches!(ask, Ask::Get | Ask::Delete | Ask::Count(_) | Ask::Touch | Ask::Flush)
+            matches!(
+                ask,
+                Ask::Set(_) | Ask::Add(_) | Ask::Replace(_) | Ask::Cas(..) | Ask::Append(_)
+            )
         };
         let asked = history.records.iter().filter(|record| stores(&record.ask)).count();
         drop(history);

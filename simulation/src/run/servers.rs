@@ -1,23 +1,28 @@
 //! The servers of a run: each is a process on its own host, which can be killed, stopped and started again.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use device::{Device, Software};
-use server::config::ValueOp;
-use server::simulated::{Environment, SimulatedServer};
+use server::config::{Sources, ValueOp};
+use server::simulated::{Disk, Environment, SimulatedServer};
 use server::{Config, Devices};
-use units::ByteCount;
+use tokio::time::timeout;
+use units::{ByteCount, Prng};
 
-use super::files::{ItemFile, KeyFile};
+use super::dictionaries;
+use super::files::{ConfigFile, ItemFile, KeyFile};
 use crate::accelerator::Accelerator;
+use crate::disk::HostDisk;
 use crate::memcached;
 use crate::network::Host;
 use crate::process::{HostClock, Process};
 use crate::scenario::{
-    DRAIN_MAX, Deployment, FileDamage, LostKeys, Scenario, Server, UNIX_S, ValuePath,
+    DRAIN_MAX, Deployment, FileDamage, LostKeys, Mistake, Scenario, Server, UNIX_S, ValuePath,
 };
 use crate::world::World;
 
@@ -37,6 +42,13 @@ pub(super) struct Servers {
     /// The configuration that new frontends get.
     config: RefCell<Config>,
     listed: RefCell<Vec<bool>>,
+    /// The file with the configuration that is loaded again.
+    config_file: ConfigFile,
+    disk: Arc<HostDisk>,
+    /// True once the disk has been in trouble: what was saved may then not be loaded.
+    was_disk_troubled: Cell<bool>,
+    /// The frontends that did not start because of the disk.
+    not_started: RefCell<BTreeSet<usize>>,
 }
 
 struct Frontend {
@@ -66,6 +78,10 @@ impl Servers {
             items,
             keys: keys.map(RefCell::new),
             listed: RefCell::new(vec![true; deployment.servers]),
+            config_file: ConfigFile::new(),
+            disk: Arc::default(),
+            was_disk_troubled: Cell::new(false),
+            not_started: RefCell::default(),
         };
         for store in 0..deployment.servers {
             let process = servers.start_store(store)?;
@@ -101,6 +117,7 @@ impl Servers {
         let host = frontend_host(index);
         let environment = Environment {
             network: self.world.net.of_host(host),
+            disk: Arc::clone(&self.disk) as Arc<dyn Disk>,
             clock: Arc::new(HostClock::start()),
             unix_s: UNIX_S + self.world.now_ms() / 1_000,
             seed: self.seed.wrapping_add(index as u64),
@@ -155,6 +172,27 @@ impl Servers {
         };
         if let Err(problem) = started {
             self.world.trace.note(format_args!("{problem}"));
+            if let Server::Frontend(index) = server {
+                self.not_started.borrow_mut().insert(index);
+            }
+        }
+    }
+
+    /// Begins a trouble of the disk, if this is one.
+    pub(super) fn begin_disk_trouble(&self, damage: FileDamage, seed: u64) {
+        if let FileDamage::Disk(trouble) = damage {
+            self.was_disk_troubled.set(true);
+            let left_bytes = Prng::new(seed).below(FULL_DISK_BYTES_MAX) as usize;
+            self.disk.set_trouble(Some(trouble), left_bytes);
+        }
+    }
+
+    /// Ends a trouble of the disk. What did not start because of it starts now.
+    pub(super) fn end_disk_trouble(&self) {
+        self.disk.set_trouble(None, 0);
+        let not_started = std::mem::take(&mut *self.not_started.borrow_mut());
+        for index in not_started {
+            self.restart(Server::Frontend(index));
         }
     }
 
@@ -175,6 +213,8 @@ impl Servers {
         let is_kept = self.items.as_ref().is_some_and(|items| items.path().exists());
         if self.deployment.servers == 0 && !is_kept {
             self.world.lose_items(true);
+        } else if self.was_disk_troubled.get() {
+            self.world.lose_items(false);
         }
         true
     }
@@ -183,7 +223,7 @@ impl Servers {
     pub(super) fn damage_items(&self, index: usize, damage: FileDamage, seed: u64) {
         let Some(items) = &self.items else { return };
         match items.damage(damage, seed) {
-            Ok(()) if damage == FileDamage::None => {}
+            Ok(()) if matches!(damage, FileDamage::None | FileDamage::Disk(_)) => {}
             // A bit may be one that says nothing about items.
             Ok(()) => self.world.lose_items(damage != FileDamage::FlippedBit),
             Err(error) => {
@@ -237,6 +277,47 @@ impl Servers {
     pub(super) fn reload(&self, timeout_ms: u64) {
         self.config.borrow_mut().store.timeout_ms = timeout_ms;
         self.apply();
+    }
+
+    /// Has all frontends load a configuration with a mistake. Nothing may change.
+    pub(super) fn reload_with(&self, mistake: Mistake) {
+        if let Err(error) = self.config_file.write(mistake) {
+            return self.world.problem(format!("no file for a configuration: {error}"));
+        }
+        let is_ring = self.deployment.servers > 0;
+        self.each(|index, server| {
+            let before = server.config();
+            let sources = Sources {
+                defaults: (*before).clone(),
+                file: Some(self.config_file.path().to_owned()),
+                flags: self.config_file.flags(mistake, is_ring),
+                ..Sources::default()
+            };
+            match server.reload_from(&sources) {
+                Ok(()) => {
+                    self.world
+                        .problem(format!("frontend {index} takes a configuration: {mistake:?}"));
+                }
+                Err(why) => self.world.trace.note(format_args!("frontend {index}: {why}")),
+            }
+            if server.config() != before {
+                self.world.problem(format!("{mistake:?} has changed the configuration of {index}"));
+            }
+        });
+    }
+
+    /// Has a frontend use a dictionary for the values of registers, as after a training.
+    pub(super) async fn train(&self, index: usize, dictionary: usize) {
+        let adopted = {
+            let frontends = self.frontends.borrow();
+            let server = frontends[index].server.as_ref();
+            // Tasks of a process end with it, so the frontend waits for itself.
+            server.map(|server| server.adopt(b"reg:0", &dictionaries::trained(dictionary)))
+        };
+        let Some(adopted) = adopted else { return };
+        let limit = timeout(TRAINING_MAX, adopted);
+        let is_used = limit.await.unwrap_or(false);
+        self.world.trace.note(format_args!("frontend {index} has a dictionary: {is_used}"));
     }
 
     /// Takes a server from the list of all frontends, or puts it back. One server stays in the list.
@@ -315,3 +396,8 @@ fn host(server: Server) -> Host {
         Server::Store(index) => store_host(index),
     }
 }
+
+/// The most room on a disk that is about to be full (bytes).
+const FULL_DISK_BYTES_MAX: u64 = 40_000;
+/// The time after which a training is given up: its frontend was killed.
+const TRAINING_MAX: Duration = Duration::from_secs(10);
