@@ -17,12 +17,12 @@ step "format, and tables that agree with their JSON"
 cargo fmt --all --check
 python3 -m doctest scripts/tables.py
 scripts/tables.py --check
-step "dependencies: licenses, sources, second versions"
-scripts/deny
 step "the binary and the tests, with lints and documentation"
 # In one build, or all crates are compiled two times more. No number of this run is recorded.
 export RUSTC_WORKSPACE_WRAPPER="$PWD/scripts/checked_rustc"
 cargo build --workspace --all-targets
+step "dependencies: licenses, sources, second versions"
+scripts/deny
 export REBATE_BIN="$PWD/target/debug/rebate" REBATE_BINARY="$PWD/target/debug/rebate"
 step "tests"
 REBATE_THRIFT_REQUIRED=1 scripts/run_tests.py

@@ -85,6 +85,7 @@ impl Connection {
             timeout: duration("timeout", timeout)?,
             retry_after: duration("retry_after", Some(retry_after))?,
             long_wait: Some(without_interpreter),
+            ..Options::default()
         };
         let cluster = Cluster::new(&servers, distribution, options).map_err(value_error)?;
         Ok(Self { cluster: Mutex::new(cluster), prefix, allows_unicode })
