@@ -181,7 +181,8 @@ impl Cluster {
         let mut outcomes: Vec<(usize, T)> = Vec::with_capacity(entries.len());
         let mut problem = None;
         for (client, (indexes, part)) in self.clients.iter_mut().zip(parts) {
-            match if part.is_empty() { Ok(Vec::new()) } else { handle(client, &part) } {
+            let handled = if part.is_empty() { Ok(Vec::new()) } else { handle(client, &part) };
+            match handled {
                 Ok(handled) => outcomes.extend(indexes.into_iter().zip(handled)),
                 Err(error) => problem = problem.or(Some(error)),
             }

@@ -14,7 +14,7 @@ uses the next address.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rebate._rebate import (
     Connection,
@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 Key = bytes | str
+Default = TypeVar("Default")
 Server = str | tuple[str, int]
 
 
@@ -342,7 +343,7 @@ class Client:
     def _quiet(self, noreply: bool | None) -> bool:
         return self.default_noreply if noreply is None else noreply
 
-    def _missed(self, error: Exception, default: Any) -> Any:
+    def _missed(self, error: Exception, default: Default) -> Default:
         # A key that is wrong is an error of the caller and not of the cache.
         if not self.ignore_exc or isinstance(error, (MemcacheIllegalInputError, TypeError)):
             raise error
@@ -361,7 +362,7 @@ class Client:
             found = zip(keys, items)
             return {key: convert(key, item) for key, item in found if item is not None}
         except Exception as error:
-            return self._missed(error, {})  # type: ignore[no-any-return]
+            return self._missed(error, {})
 
     def _store(
         self,
