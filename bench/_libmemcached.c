@@ -84,9 +84,10 @@ int main(int words, char **word) {
     }
     cpu_s = now_s(CLOCK_PROCESS_CPUTIME_ID) - cpu_s;
     qsort(latency_s, calls, sizeof *latency_s, ascending);
-    printf("{\"calls\": %zu, \"calls_per_s\": %.0f, \"p10_ns\": %.0f, \"p50_ns\": %.0f, \"p99_ns\": %.0f, "
-           "\"client_cpu_ns\": %.0f}\n",
-           calls, (double)calls / (since_s - begun_s), latency_s[calls / 10] * 1e9, latency_s[calls / 2] * 1e9,
-           latency_s[calls / 100 * 99] * 1e9, cpu_s * 1e9 / (double)calls);
+    printf("{\"calls\": %zu, \"all_calls\": %zu, \"calls_per_s\": %.0f, ", calls, calls + count,
+           (double)calls / (since_s - begun_s));
+    printf("\"p10_ns\": %.0f, \"p50_ns\": %.0f, \"p99_ns\": %.0f, ", latency_s[(calls - 1) / 10] * 1e9,
+           latency_s[(calls - 1) / 2] * 1e9, latency_s[(calls - 1) * 99 / 100] * 1e9);
+    printf("\"client_cpu_ns\": %.0f}\n", cpu_s * 1e9 / (double)calls);
     return 0;
 }

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for key in &keys {
         client.set(key.as_bytes(), &value, Write::default())?;
     }
-    run(&mut client, &asked, &keys, &value, asked.seconds / 8.0)?;
+    let warm_calls = run(&mut client, &asked, &keys, &value, asked.seconds / 8.0)?.len();
     let before_s = cpu_s()?;
     let begun = Instant::now();
     let mut latencies_ns = run(&mut client, &asked, &keys, &value, asked.seconds)?;
@@ -40,14 +40,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     latencies_ns.sort_unstable();
     let at = |share: f64| latencies_ns[((latencies_ns.len() - 1) as f64 * share) as usize];
     let calls = latencies_ns.len();
+    let all_calls = keys.len() + warm_calls + calls;
+    let (calls_per_s, client_cpu_ns) = (calls as f64 / took_s, cpu_s * 1e9 / calls as f64);
+    let (p10_ns, p50_ns, p99_ns) = (at(0.1), at(0.5), at(0.99));
     println!(
-        "{{\"calls\": {calls}, \"calls_per_s\": {:.0}, \"p10_ns\": {}, \"p50_ns\": {}, \
-         \"p99_ns\": {}, \"client_cpu_ns\": {:.0}}}",
-        calls as f64 / took_s,
-        at(0.1),
-        at(0.5),
-        at(0.99),
-        cpu_s * 1e9 / calls as f64,
+        "{{\"calls\": {calls}, \"all_calls\": {all_calls}, \"calls_per_s\": {calls_per_s:.0}, \
+         \"p10_ns\": {p10_ns}, \"p50_ns\": {p50_ns}, \"p99_ns\": {p99_ns}, \
+         \"client_cpu_ns\": {client_cpu_ns:.0}}}",
     );
     Ok(())
 }

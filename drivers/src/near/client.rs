@@ -34,8 +34,8 @@ impl NearClient {
         }
     }
 
-    /// Sets the longest time for which this side looks for bytes before it sleeps, as long as that pays. Zero means that
-    /// it always sleeps. The default is 50 us.
+    /// Sets the longest time for which this side looks for bytes before it sleeps, as long as that pays. Zero means
+    /// that it always sleeps. The default is 50 us.
     pub fn set_poll_max(&mut self, max: Duration) {
         self.0.set_poll_max(max);
     }

@@ -93,8 +93,8 @@ pub(super) struct Pipe {
     sleeps: u64,
     /// The value of `sleeps` when doorbells were last read. Earlier sleeps have no unread doorbell.
     sleeps_read: u64,
-    /// The values of the local words `asleep` and `cpu`. A write of the same value would only take the word's cache line
-    /// away from the peer, which reads it.
+    /// The values of the local words `asleep` and `cpu`. A write of the same value would only take the word's cache
+    /// line away from the peer, which reads it.
     asleep: u64,
     cpu: u64,
     /// True once the socket has ended. Bytes that the peer wrote before can still be read.

@@ -63,10 +63,10 @@ impl AdaptivePolling {
 }
 
 /// The usual time after which a poll ends without success. It equals the longest time that a sleep and the wake that
-/// ends it took across cores on the measured machines. A side that polls for this time and then sleeps has spent at most
-/// twice the necessary time. Polling pays if a poll takes at most three fifths of it on average, 30 us. This is the time
-/// that the two sides together need for a sleep and a wake if the processor's cores are not in an idle state. The
-/// measured round trips between two sides that sleep took 26 us or more.
+/// ends it took across cores on the measured machines. A side that polls for this time and then sleeps has spent at
+/// most twice the necessary time. Polling pays if a poll takes at most three fifths of it on average, 30 us. This is
+/// the time that the two sides together need for a sleep and a wake if the processor's cores are not in an idle state.
+/// The measured round trips between two sides that sleep took 26 us or more.
 pub(crate) const POLL_MAX: Duration = Duration::from_micros(50);
 
 /// The number of reads of the memory between two reads of the clock, which cost more.

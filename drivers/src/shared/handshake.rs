@@ -24,9 +24,9 @@ pub(crate) fn publish(
     must_ring(asleep(), rung)
 }
 
-/// Returns whether the other side, whose word says `sleep`, must be woken, and notes that it was. Without a fence between
-/// the store and the load of the word, a sleep that begins at this time may be missed. The caller must then ask again
-/// after a fence, before it sleeps itself.
+/// Returns whether the other side, whose word says `sleep`, must be woken, and notes that it was. Without a fence
+/// between the store and the load of the word, a sleep that begins at this time may be missed. The caller must then ask
+/// again after a fence, before it sleeps itself.
 pub(crate) fn must_ring(sleep: u64, rung: &mut u64) -> bool {
     let must_ring = sleep != AWAKE && sleep != *rung;
     if must_ring {

@@ -1,5 +1,5 @@
-//! A TCP port whose connections go on through shared memory. So the clients of these tests, which speak TCP, become near
-//! clients of a server. The bridge does not look at the bytes.
+//! A TCP port whose connections go on through shared memory. So the clients of these tests, which speak TCP, become
+//! near clients of a server. The bridge does not look at the bytes.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
