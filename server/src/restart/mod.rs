@@ -147,7 +147,8 @@ pub(crate) fn open(
         Err((outcome, reason)) => {
             report_empty(config, outcome, &reason);
             let store = Embedded::new(options);
-            store.begin_versions_after(time.system_unix_s() << VERSIONS_PER_S_LOG2);
+            // In milliseconds, because the process before may have begun within the same second.
+            store.begin_versions_after((time.system_unix_ms() << VERSIONS_PER_S_LOG2) / 1_000);
             (store, Restart { outcome, reason, took, ..Restart::default() })
         }
     };
