@@ -237,6 +237,6 @@ fn moment(time: &CoarseClock) -> Moment {
 /// The section with the dictionaries that the items need.
 const DICTIONARIES: SectionKind = SectionKind(*b"dict");
 
-/// The versions of a store that starts empty begin at the date times 65,536. So the versions of a process
-/// that was killed match no item, unless it changed more items a second than that on average.
+/// The versions of a store that starts empty begin at the date in seconds, with milliseconds, times 65,536. So the
+/// versions of a process that was killed match no item, unless it changed more items a second than that on average.
 const VERSIONS_PER_S_LOG2: u32 = 16;
