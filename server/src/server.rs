@@ -137,8 +137,8 @@ pub(crate) fn make_plan<L>(
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
             (Arc::clone(&clock), CoarseClock::start(clock), hash_seed())
         }
-        Some(Environment { clock, unix_s, seed, .. }) => {
-            (Arc::clone(clock), CoarseClock::start_at(Arc::clone(clock), *unix_s), *seed)
+        Some(Environment { clock, unix_ms, seed, .. }) => {
+            (Arc::clone(clock), CoarseClock::start_at_ms(Arc::clone(clock), *unix_ms), *seed)
         }
     };
     // Nobody can connect while items are loaded, so clients and probes learn that they must wait.

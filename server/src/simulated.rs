@@ -119,8 +119,8 @@ pub struct Environment {
     pub disk: Arc<dyn Disk>,
     /// The monotonic clock of the host.
     pub clock: Arc<dyn Clock>,
-    /// The date at the start, in Unix seconds.
-    pub unix_s: u64,
+    /// The date at the start, in Unix milliseconds.
+    pub unix_ms: u64,
     /// The seed of everything that is random.
     pub seed: u64,
 }

@@ -147,7 +147,8 @@ pub(crate) fn open(
         Err((outcome, reason)) => {
             report_empty(config, outcome, &reason);
             let store = Embedded::new(options);
-            store.begin_versions_after(time.system_unix_s() << VERSIONS_PER_S_LOG2);
+            // In milliseconds, because the process before may have begun within the same second.
+            store.begin_versions_after((time.system_unix_ms() << VERSIONS_PER_S_LOG2) / 1_000);
             (store, Restart { outcome, reason, took, ..Restart::default() })
         }
     };
@@ -236,6 +237,6 @@ fn moment(time: &CoarseClock) -> Moment {
 /// The section with the dictionaries that the items need.
 const DICTIONARIES: SectionKind = SectionKind(*b"dict");
 
-/// The versions of a store that starts empty begin at the date times 65,536. So the versions of a process
-/// that was killed match no item, unless it changed more items a second than that on average.
+/// The versions of a store that starts empty begin at the date in seconds, with milliseconds, times 65,536. So the
+/// versions of a process that was killed match no item, unless it changed more items a second than that on average.
 const VERSIONS_PER_S_LOG2: u32 = 16;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use store::embedded::{Fetch, Mode, NewItem};
-use units::SystemClock;
+use units::{ManualClock, SystemClock};
 
 use super::*;
 
@@ -221,6 +221,20 @@ fn a_full_disk_saves_nothing_and_is_named_at_the_start() {
     assert_eq!(folder.names(), ["items.lock"]);
     let next = start(&folder.file());
     assert!(restart(&next).reason.contains("No space left"), "{}", restart(&next).reason);
+}
+
+#[test]
+fn versions_of_a_start_within_the_second_of_another_are_higher() {
+    let folder = Folder::new();
+    let version_at = |unix_ms| {
+        let time = CoarseClock::start_at_ms(Arc::new(ManualClock::default()), unix_ms);
+        let opened = open(&config(&folder.file()), &StoreUrl::Embedded, (1, None), &time).unwrap();
+        set(store(&opened), "k");
+        let found = store(&opened).fetch(b"k", &Fetch::PEEK, time.now_s()).unwrap();
+        found.cas
+    };
+    let (first, second) = (version_at(1_800_000_000_100), version_at(1_800_000_000_101));
+    assert!(second > first + 60, "{first} {second}");
 }
 
 #[test]

@@ -199,7 +199,7 @@ impl Run {
         let mut faults = Vec::new();
         for place in 0..1 + self.random.below(2) {
             let (index, is_kill) = match place {
-                0 => (self.turn % roles.len(), self.turn / roles.len() % 2 == 0),
+                0 => (self.turn % roles.len(), (self.turn / roles.len()).is_multiple_of(2)),
                 _ => (self.random.below(roles.len() as u64) as usize, self.random.below(2) == 0),
             };
             if place == 0 {

@@ -119,7 +119,7 @@ impl Servers {
             network: self.world.net.of_host(host),
             disk: Arc::clone(&self.disk) as Arc<dyn Disk>,
             clock: Arc::new(HostClock::start()),
-            unix_s: UNIX_S + self.world.now_ms() / 1_000,
+            unix_ms: UNIX_S * 1_000 + self.world.now_ms(),
             seed: self.seed.wrapping_add(index as u64),
         };
         let mut config = self.config.borrow().clone();

@@ -11,6 +11,8 @@ use super::expiry;
 pub struct CoarseClock {
     clock: Arc<dyn Clock>,
     started_unix_s: u64,
+    /// The part of a second that the date is after `started_unix_s` (ms).
+    started_ms: u64,
     is_simulated: bool,
 }
 
@@ -23,7 +25,12 @@ impl CoarseClock {
     /// Starts the clock at a date in Unix seconds, for a simulation.
     pub fn start_at(clock: Arc<dyn Clock>, unix_s: u64) -> Self {
         let started_unix_s = unix_s.saturating_sub(OFFSET_S);
-        Self { clock, started_unix_s, is_simulated: true }
+        Self { clock, started_unix_s, started_ms: 0, is_simulated: true }
+    }
+
+    /// Starts the clock at a date in Unix milliseconds, for a simulation.
+    pub fn start_at_ms(clock: Arc<dyn Clock>, unix_ms: u64) -> Self {
+        Self { started_ms: unix_ms % 1_000, ..Self::start_at(clock, unix_ms / 1_000) }
     }
 
     /// Returns the seconds since the clock's zero.
@@ -42,6 +49,15 @@ impl CoarseClock {
     /// it is this clock's date.
     pub fn system_unix_s(&self) -> u64 {
         if self.is_simulated { self.unix_s() } else { unix_time().as_secs() }
+    }
+
+    /// Returns the current date of the system's clock in Unix milliseconds, see [`CoarseClock::system_unix_s`].
+    pub fn system_unix_ms(&self) -> u64 {
+        if !self.is_simulated {
+            return unix_time().as_millis() as u64;
+        }
+        let Nanos(ns) = self.clock.now();
+        (self.started_unix_s + OFFSET_S) * 1_000 + self.started_ms + ns / 1_000_000
     }
 
     /// Converts a second of this clock to a date in Unix seconds.
