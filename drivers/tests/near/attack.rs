@@ -128,7 +128,7 @@ pub(crate) fn attack_client(
         read += moved(near.try_read(&mut space))?;
         let request = &space[..(draw() % 5_000) as usize];
         written += moved(near.try_write(&[IoSlice::new(request)]))?;
-        near.may_sleep(draw() % 2 == 0, draw() % 2 == 0);
+        near.may_sleep(draw().is_multiple_of(2), draw().is_multiple_of(2));
         near.read_doorbells();
         near.has_unread_bytes();
     }
@@ -156,11 +156,11 @@ pub(crate) fn greet_somehow(socket: &UnixStream, draw: &mut impl FnMut() -> u64)
     let seals = seals[pick(draw, 0, [0, 1, 2]) as usize];
     let memory = Memory::new(half_bytes, ring_bytes, seals);
     let mut bytes = greeting(GREETING, says);
-    if draw() % 4 == 0 {
+    if draw().is_multiple_of(4) {
         let at = (draw() % bytes.len() as u64) as usize;
         bytes[at] ^= draw() as u8;
     }
-    let sent_bytes = if draw() % 4 == 0 { 1 + (draw() % 24) as usize } else { 24 };
+    let sent_bytes = if draw().is_multiple_of(4) { 1 + (draw() % 24) as usize } else { 24 };
     let passed = pick(draw, 2, [0, 1, 2]) as usize;
     memory.send(socket, &bytes[..sent_bytes], passed);
     let is_right = bytes == greeting(GREETING, RING)
