@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     println!("seed {}", options.seed);
     let begun = Instant::now();
     let progress = |summary: &Summary| {
-        if summary.rounds % 10 == 0 {
+        if summary.rounds.is_multiple_of(10) {
             print_summary(summary, begun);
         }
     };
