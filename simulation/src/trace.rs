@@ -1,9 +1,9 @@
 //! What happened in a run, line by line with its time. Two runs of one seed have the same trace.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::{env, fmt};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -35,6 +35,15 @@ impl Trace {
     pub fn note(&self, what: fmt::Arguments<'_>) {
         let mut lines = self.0.lock();
         let line = format!("{:>9.3} s  {what}", lines.start.elapsed().as_secs_f64());
+        // Each run has files of its own, so their names differ.
+        let line = line.replace(&*env::temp_dir().to_string_lossy(), "");
+        let line = match line.split_once(FILE_PREFIX) {
+            Some((before, rest)) => {
+                let rest = rest.split_once('.').map_or(rest, |(_, rest)| rest);
+                format!("{before}{rest}")
+            }
+            None => line,
+        };
         line.hash(&mut lines.digest);
         lines.count += 1;
         if lines.last.len() == LINES_KEPT {
@@ -53,6 +62,9 @@ impl Trace {
         self.0.lock().last.iter().cloned().collect()
     }
 }
+
+/// The begin of the names of all files of a run. A point and what the file has follow.
+pub(crate) const FILE_PREFIX: &str = "rebate-simulation-";
 
 /// The number of lines that are kept.
 const LINES_KEPT: usize = 20_000;

@@ -233,6 +233,9 @@ mod tests {
                     && parsed.exptime_s.is_none()
             }
             (Request::Stat { page }, Command::Stat { page: parsed }) => page == parsed,
+            (Request::Flush { delay_s }, Command::Flush { delay_s: parsed }) => {
+                i64::from(delay_s) == i64::from(parsed)
+            }
             (Request::Noop, Command::Noop) | (Request::Version, Command::Version) => true,
             _ => false,
         }

@@ -103,7 +103,9 @@ impl Memcached {
         } else {
             out.extend_from_slice(b"HD");
         }
-        self.facts(&item, key, &flags, out);
+        // memcached 1.6.18 tells of no end in the answer that makes an item.
+        let told_s = if is_made { 0 } else { item.expires_s };
+        self.facts(&Item { expires_s: told_s, ..item.clone() }, key, &flags, out);
         let marks: [(bool, &[u8]); 3] =
             [(was_won, b" Z"), (item.is_stale, b" X"), (is_won_now, b" W")];
         for (_, mark) in marks.into_iter().filter(|(is_set, _)| *is_set) {

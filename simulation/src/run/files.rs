@@ -10,12 +10,13 @@ use server::config::Flag;
 use units::Prng;
 
 use crate::scenario::{FileDamage, Mistake};
+use crate::trace::FILE_PREFIX;
 
 /// Returns a path that nothing else uses.
 fn unused_path(ending: &str) -> PathBuf {
     static FILES: AtomicU64 = AtomicU64::new(0);
     let number = FILES.fetch_add(1, Ordering::Relaxed);
-    env::temp_dir().join(format!("rebate-simulation-{}-{number}.{ending}", process::id()))
+    env::temp_dir().join(format!("{FILE_PREFIX}{}-{number}.{ending}", process::id()))
 }
 
 /// The file with the keys of sealed values. It is removed with this.
