@@ -4,7 +4,8 @@
 //!
 //! `reading` says what is read in which order, over `link`, `probe`, `watch` and `corpus`. `codecs` measures the
 //! stored forms and `requests` the time of requests, `memory` and `curve` are the arithmetic of items and of hits,
-//! `eviction` runs the requests that were seen on Rebate's store, and `answer` puts all together. The caller opens connections, runs a server to time requests, and prints.
+//! `eviction` runs the requests that were seen on Rebate's store, and `answer` puts all together. The caller opens
+//! connections, runs a server to time requests, and prints.
 
 mod answer;
 mod classes;

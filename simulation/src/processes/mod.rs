@@ -1,6 +1,6 @@
 //! The clients and the checker of histories with real processes, each of which is killed (SIGKILL) and stopped
-//! (SIGSTOP) in turn. Runs do not repeat. The history is checked round by round, and each round has keys of its own, so that
-//! requests without an answer do not stay possible for the rest of the run.
+//! (SIGSTOP) in turn. Runs do not repeat. The history is checked round by round, and each round has keys of its own, so
+//! that requests without an answer do not stay possible for the rest of the run.
 
 mod one_name;
 mod servers;

@@ -1,5 +1,5 @@
-//! The choice of the items that make way. It knows the uses of each item and its size, and takes what it frees out of the
-//! shard, the log and the index.
+//! The choice of the items that make way. It knows the uses of each item and its size, and takes what it frees out of
+//! the shard, the log and the index.
 
 use super::{End, Found, Memory, Queue, Shard, Turn, USES_MAX};
 
