@@ -198,6 +198,13 @@ impl History {
     }
 }
 
+impl Record {
+    /// Returns the time (ms) at which the request had taken effect at the latest. A failed one may do so at any time.
+    fn settled_ms(&self) -> Option<u64> {
+        self.returned.filter(|_| self.answer != Answer::Unknown).map(|at| at.at_ms)
+    }
+}
+
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (from_ms, to) = (self.invoked.at_ms, self.returned.map(|at| at.at_ms));

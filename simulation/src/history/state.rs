@@ -27,7 +27,7 @@ pub(super) type State = Option<Item>;
 /// Returns the states that are possible when the request takes effect: the item may have expired or been lost by then.
 fn seen(state: &State, record: &Record, rules: Rules) -> Vec<State> {
     let Some(item) = state else { return vec![None] };
-    let returned_ms = record.returned.map_or(u64::MAX, |at| at.at_ms);
+    let returned_ms = record.settled_ms().unwrap_or(u64::MAX);
     let (may_live, may_be_gone) = match item.expires {
         None => (true, false),
         Some((from_ms, to_ms)) => (record.invoked.at_ms <= to_ms, returned_ms >= from_ms),
@@ -169,7 +169,7 @@ fn fetch(
 fn expiry(record: &Record) -> Option<(u64, u64)> {
     let life_ms = u64::from(record.exptime_s) * 1_000;
     (life_ms > 0).then(|| {
-        let latest = record.returned.map_or(u64::MAX, |at| at.at_ms + life_ms + CLOCK_MS);
+        let latest = record.settled_ms().map_or(u64::MAX, |at_ms| at_ms + life_ms + CLOCK_MS);
         ((record.invoked.at_ms + life_ms).saturating_sub(CLOCK_MS), latest)
     })
 }
