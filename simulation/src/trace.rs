@@ -35,15 +35,7 @@ impl Trace {
     pub fn note(&self, what: fmt::Arguments<'_>) {
         let mut lines = self.0.lock();
         let line = format!("{:>9.3} s  {what}", lines.start.elapsed().as_secs_f64());
-        // Each run has files of its own, so their names differ.
-        let line = line.replace(&*env::temp_dir().to_string_lossy(), "");
-        let line = match line.split_once(FILE_PREFIX) {
-            Some((before, rest)) => {
-                let rest = rest.split_once('.').map_or(rest, |(_, rest)| rest);
-                format!("{before}{rest}")
-            }
-            None => line,
-        };
+        let line = if line.contains(FILE_PREFIX) { without_file_name(&line) } else { line };
         line.hash(&mut lines.digest);
         lines.count += 1;
         if lines.last.len() == LINES_KEPT {
@@ -63,7 +55,15 @@ impl Trace {
     }
 }
 
-/// The begin of the names of all files of a run. A point and what the file has follow.
+/// Returns a line without the name of the first file in it. Each run has files of its own, so their names differ.
+fn without_file_name(line: &str) -> String {
+    let line = line.replace(&*env::temp_dir().to_string_lossy(), "");
+    let Some((before, rest)) = line.split_once(FILE_PREFIX) else { return line };
+    let rest = rest.split_once('.').map_or(rest, |(_, rest)| rest);
+    format!("{before}{rest}")
+}
+
+/// The start of the names of all files of a run. A point and the kind of the file end a name.
 pub(crate) const FILE_PREFIX: &str = "rebate-simulation-";
 
 /// The number of lines that are kept.

@@ -32,7 +32,7 @@ enum Kind {
     Set,
 }
 
-/// The gets of a stream that found nothing.
+/// The numbers of gets of a stream that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Misses {
     /// Those on the server.
