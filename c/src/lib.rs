@@ -97,6 +97,21 @@ fn with_key(
     })
 }
 
+/// Changes a number, and gives what it is then.
+fn count(
+    client: *mut Client,
+    key: *const c_char,
+    key_length: usize,
+    value: *mut u64,
+    call: impl FnOnce(&mut Cluster, &[u8]) -> Result<Option<u64>, Error>,
+) -> Status {
+    with_key(client, key, key_length, |client, key| {
+        let number = call(&mut client.cluster, key)?;
+        number.into_iter().for_each(|number| give(value, number));
+        Ok(found(number.is_some()))
+    })
+}
+
 /// Returns a time of the protocol.
 fn time(seconds: i64) -> Result<u32, Failure> {
     let max = i64::from(i32::MAX);
@@ -329,11 +344,7 @@ pub extern "C" fn rebate_increment(
     delta: u64,
     value: *mut u64,
 ) -> Status {
-    with_key(client, key, key_length, |client, key| {
-        let sum = client.cluster.increment(key, delta)?;
-        sum.into_iter().for_each(|sum| give(value, sum));
-        Ok(found(sum.is_some()))
-    })
+    count(client, key, key_length, value, |cluster, key| cluster.increment(key, delta))
 }
 
 /// Subtracts from a number, see the header.
@@ -345,11 +356,7 @@ pub extern "C" fn rebate_decrement(
     delta: u64,
     value: *mut u64,
 ) -> Status {
-    with_key(client, key, key_length, |client, key| {
-        let difference = client.cluster.decrement(key, delta)?;
-        difference.into_iter().for_each(|difference| give(value, difference));
-        Ok(found(difference.is_some()))
-    })
+    count(client, key, key_length, value, |cluster, key| cluster.decrement(key, delta))
 }
 
 /// Removes all items, see the header.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::eviction::Stream;
+use super::eviction::RequestLog;
 use super::interval::Interval;
 
 /// The miss ratio as a function of the number of items that fit.
@@ -156,7 +156,7 @@ pub(super) struct Shards {
     watched: u32,
     reuses: Vec<Reuse>,
     misses: Vec<Miss>,
-    stream: Stream,
+    log: RequestLog,
 }
 
 /// The last access of a key.
@@ -209,7 +209,7 @@ impl Shards {
             watched: 0,
             reuses: vec![],
             misses: vec![],
-            stream: Stream::default(),
+            log: RequestLog::default(),
         }
     }
 
@@ -226,9 +226,9 @@ impl Shards {
     /// Puts a key into the cache, or counts a set, and makes the key the most recently used one.
     pub(super) fn touch(&mut self, hash: u64) {
         if self.is_watching {
-            self.stream.set(hash);
+            self.log.set(hash);
         } else {
-            self.stream.fill(hash);
+            self.log.fill(hash);
         }
         self.renew(hash);
     }
@@ -255,14 +255,14 @@ impl Shards {
             let longer_than = (!before.is_watched).then_some(self.watched);
             self.reuses.push(Reuse { class, distance: younger as u32 + 1, longer_than });
         }
-        self.stream.hit(hash);
+        self.log.hit(hash);
         self.renew(hash);
     }
 
     /// Counts a get that found nothing. If the key was never seen, its last access was before that of every key that
     /// was, because the cache held those longer.
     pub(super) fn miss(&mut self, hash: u64, class: usize) {
-        self.stream.miss(hash);
+        self.log.miss(hash);
         let before = self.last.get(&hash).map(|before| self.slots.sum_to(before.slot));
         let younger = self.last.len() - before.unwrap_or(0);
         self.misses.push(Miss { class, distance: younger as u32 + 1, is_reuse: before.is_some() });
@@ -335,7 +335,7 @@ impl Shards {
     /// Returns the misses of Rebate's store over those of the server, on the same requests and with as many items, or 1
     /// if too few requests were seen. `curve` tells what the items count that one of them held more.
     pub(super) fn rebate_over_server(&self, curve: &Curve, items: f64) -> f64 {
-        let Some(misses) = self.stream.misses() else { return 1.0 };
+        let Some(misses) = self.log.misses() else { return 1.0 };
         let (here, there) = (curve.miss_ratio(items), curve.miss_ratio(items * misses.items_ratio));
         let by_items = if here > 0.0 && there > 0.0 { here / there } else { 1.0 };
         misses.of_rebate as f64 / misses.of_server as f64 * by_items

@@ -11,7 +11,7 @@ use units::ByteCount;
 
 /// The requests for the followed keys, in their order.
 #[derive(Debug, Default)]
-pub(super) struct Stream {
+pub(super) struct RequestLog {
     /// The hashes of the keys that the cache held at the start, the least recently used one first.
     filled: Vec<u64>,
     requests: Vec<Request>,
@@ -32,7 +32,7 @@ enum Kind {
     Set,
 }
 
-/// The numbers of gets of a stream that found nothing.
+/// The numbers of gets of a log that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Misses {
     /// Those on the server.
@@ -43,7 +43,7 @@ pub(super) struct Misses {
     pub(super) items_ratio: f64,
 }
 
-impl Stream {
+impl RequestLog {
     pub(super) fn fill(&mut self, hash: u64) {
         self.filled.push(hash);
     }
@@ -66,7 +66,7 @@ impl Stream {
         }
     }
 
-    /// Runs the stream on Rebate's store. Returns none if the server missed too little to compare.
+    /// Runs the log on Rebate's store. Returns none if the server missed too little to compare.
     pub(super) fn misses(&self) -> Option<Misses> {
         let missed = |request: &&Request| request.kind == Kind::Miss;
         let of_server = self.requests.iter().filter(missed).count();
@@ -140,31 +140,31 @@ mod tests {
     use super::*;
 
     /// Runs a client that sets what it misses on a cache that evicts the oldest item, whether it was used or not.
-    fn first_in_first_out(items: usize, gets: usize) -> Stream {
+    fn first_in_first_out(items: usize, gets: usize) -> RequestLog {
         let mut prng = Prng::new(3);
         let mut draw = || (8.0 * items as f64).powf(prng.unit()) as u64;
-        let mut stream = Stream::default();
+        let mut log = RequestLog::default();
         let (mut order, mut held) = (VecDeque::new(), HashSet::new());
         while order.len() < items {
             let key = draw();
             if held.insert(key) {
                 order.push_back(key);
-                stream.fill(key);
+                log.fill(key);
             }
         }
         for _ in 0..gets {
             let key = draw();
             if held.contains(&key) {
-                stream.hit(key);
+                log.hit(key);
                 continue;
             }
-            stream.miss(key);
-            stream.set(key);
+            log.miss(key);
+            log.set(key);
             held.insert(key);
             order.push_back(key);
             held.remove(&order.pop_front().unwrap());
         }
-        stream
+        log
     }
 
     #[test]
@@ -188,20 +188,20 @@ mod tests {
             let key = draw();
             assert!(is_held(key) || set(key));
         }
-        let mut stream = Stream::default();
+        let mut log = RequestLog::default();
         let peek = |key: u64| store.fetch(&key.to_ne_bytes(), &Fetch::PEEK, NOW_S).is_some();
-        (0..8 * items).rev().filter(|key| peek(*key)).for_each(|key| stream.fill(key));
+        (0..8 * items).rev().filter(|key| peek(*key)).for_each(|key| log.fill(key));
         for _ in 0..100_000 {
             let key = draw();
             if is_held(key) {
-                stream.hit(key);
+                log.hit(key);
             } else {
                 assert!(set(key));
-                stream.miss(key);
-                stream.set(key);
+                log.miss(key);
+                log.set(key);
             }
         }
-        let misses = stream.misses().unwrap();
+        let misses = log.misses().unwrap();
         let ratio = misses.of_rebate as f64 / misses.of_server as f64;
         assert!((ratio - 1.0).abs() < 0.05, "{misses:?}");
     }
