@@ -179,8 +179,8 @@ impl ValueForm for ValuePacket {
 }
 
 impl Session {
-    /// Returns whether the store can have an item with the key of a request. A memcached server is asked in lines, which
-    /// can hold keys of any bytes only up to [`protocol::key::BINARY_KEY_BYTES_MAX`].
+    /// Returns whether the store can have an item with the key of a request. A memcached server is asked in lines,
+    /// which can hold keys of any bytes only up to [`protocol::key::BINARY_KEY_BYTES_MAX`].
     pub(super) fn may_have_key(&self, key: Option<&[u8]>) -> bool {
         let is_named = |key| MetaKey::new(key).is_ok();
         !self.context.backend.has_links() || key.is_none_or(is_named)

@@ -79,9 +79,9 @@ pub struct ServerConfig {
     /// your supervisor waits before SIGKILL.
     pub drain_timeout_ms: u64,
     /// The time after which a silent client loses its connection; 0 means never. It holds for memcached clients on TCP,
-    /// between commands, within a command line and within a value, for Thrift clients between calls, and for callers of programs between requests. It is
-    /// meant for clients that forget connections. If it is shorter than their pools keep idle connections, they
-    /// reconnect for nothing.
+    /// between commands, within a command line and within a value, for Thrift clients between calls, and for callers of
+    /// programs between requests. It is meant for clients that forget connections. If it is shorter than their pools
+    /// keep idle connections, they reconnect for nothing.
     pub idle_timeout_s: u64,
     /// The memory of the whole process. 0 means the sum of its [parts](#memory). `rebate_memory_max_bytes` shows the
     /// parts.
