@@ -128,7 +128,12 @@ fn stop_signals() -> std::io::Result<Signals> {
 
 /// Returns the addresses for clients of all kinds.
 fn client_addresses(running: &ServerHandle, config: &Config) -> Vec<String> {
-    let tcp = [running.addresses(), running.grpc_addresses(), running.program_addresses()];
+    let tcp = [
+        running.addresses(),
+        running.thrift_addresses(),
+        running.grpc_addresses(),
+        running.program_addresses(),
+    ];
     let tcp = tcp.into_iter().flatten().map(ToString::to_string);
     let server = &config.server;
     let unix = server.unix_socket.iter().chain(&server.near_listen).chain(&server.lane_listen);
@@ -152,6 +157,9 @@ fn announce(running: &ServerHandle, config: &Config, handover: &Handover) {
         if let api::Address::Unix(_) = &address {
             print_line(&format!("grpc on {address}"));
         }
+    }
+    for address in running.thrift_addresses() {
+        print_line(&format!("thrift on {}", shown(*address)));
     }
     for address in running.program_addresses() {
         print_line(&format!("programs on {}", shown(*address)));

@@ -28,6 +28,9 @@ pub(crate) struct Serve {
     /// Unix socket on which clients of this host connect to exchange requests through shared memory.
     #[arg(long, value_name = "PATH")]
     near_listen: Option<String>,
+    /// TCP address for Thrift clients (rpc/idl/memcached.thrift), HOST:PORT.
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
+    thrift_listen: Vec<String>,
     /// Address for callers of the example service of programs, tls://HOST:PORT. Needs tls.cert_file.
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     program_listen: Vec<String>,
@@ -155,6 +158,7 @@ impl Serve {
             ("--role", "server.roles", &self.role),
             ("--listen", "server.listen", &self.listen),
             ("--grpc-listen", "server.grpc_listen", &self.grpc_listen),
+            ("--thrift-listen", "server.thrift_listen", &self.thrift_listen),
             ("--trace-listen", "traces.listen", &self.trace_listen),
             ("--program-listen", "programs.listen", &self.program_listen),
         ] {
@@ -193,6 +197,7 @@ impl Serve {
 const EXAMPLES: &str = "Examples:
   rebate serve
   rebate serve --memory 4GiB --listen 0.0.0.0:11211 --access-file access.toml --admin-listen 127.0.0.1:9150
+  rebate serve --thrift-listen 127.0.0.1:9090
   rebate serve --store memcached://10.0.0.1,10.0.0.2:11212 --compress read-only
   rebate serve --config rebate.toml --set compress.level=high
   rebate serve --config rebate.toml --print-config

@@ -8,7 +8,7 @@ use units::limits::KEY_BYTES_MAX;
 use crate::command::{Admin, AdminVerb, Arithmetic, Command, Get, Keys, Store, StoreVerb};
 use crate::counter::Direction;
 use crate::key::Key;
-use crate::meta_parse::{Outcome, fits, value_bytes};
+use crate::meta_parse::{Outcome, value_bytes};
 use crate::number;
 use crate::parse::Limits;
 use crate::refusal::{BAD_DELETE, BAD_DELTA, BAD_EXPTIME, BAD_FORMAT, ERROR, Refusal, TOO_LARGE};
@@ -47,7 +47,7 @@ pub(crate) fn store<'a>(verb: StoreVerb, arguments: Tokens<'a>, limits: &Limits)
         _ => 0,
     };
     let value_bytes = value_bytes(tokens[3]).ok_or_else(bad)?;
-    if !fits(key.len(), client_flags, value_bytes, limits) {
+    if !limits.fit(key.len(), client_flags, value_bytes) {
         let unlink = (verb == StoreVerb::Set).then_some(Cow::Borrowed(key.bytes()));
         let refusal = Refusal::line(TOO_LARGE).silent_if(noreply);
         return Err(refusal.swallowing(value_bytes as u64 + 2).unlinking(unlink));

@@ -3,8 +3,6 @@
 //! The flags that 1.6.18 does not have (`E` and `x`) are for the store, which may refuse them.
 //! Errors of meta commands are never silent.
 
-use units::limits::ITEM_OVERHEAD_BYTES;
-
 use crate::command::{Command, MetaArithmetic, MetaSet, StoreVerb};
 use crate::counter::Direction;
 use crate::key::{Key, MetaKey};
@@ -70,7 +68,7 @@ pub(crate) fn set<'a>(arguments: Tokens<'a>, limits: &Limits) -> Outcome<'a> {
         StoreVerb::Set | StoreVerb::Replace if meta.flags.compare.is_some() => StoreVerb::Cas,
         _ => verb,
     };
-    if !fits(meta.key.bytes().len(), meta.flags.client_flags, value_bytes, limits) {
+    if !limits.fit(meta.key.bytes().len(), meta.flags.client_flags, value_bytes) {
         let key = meta.key.into_bytes();
         return Err(swallow(Refusal::line(TOO_LARGE)).unlinking(Some(key)));
     }
@@ -94,14 +92,6 @@ pub(crate) fn value_bytes(token: &[u8]) -> Option<usize> {
     number::signed_32(token)
         .filter(|&len| (0..=i32::MAX - 2).contains(&len))
         .map(|len| len as usize)
-}
-
-/// Returns whether an item fits into the limit `-I`, as memcached computes it. Nonzero client flags
-/// take four bytes.
-pub(crate) fn fits(key_bytes: usize, flags: u32, value_bytes: usize, limits: &Limits) -> bool {
-    let flags_bytes = if flags == 0 { 0 } else { 4 };
-    let total = ITEM_OVERHEAD_BYTES + key_bytes + flags_bytes + value_bytes;
-    total as u64 <= limits.item_bytes_max.0
 }
 
 /// The maximum number of arguments after the key. memcached splits a meta line into at most 20

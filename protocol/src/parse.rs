@@ -4,7 +4,9 @@
 
 use memchr::{memchr, memchr2};
 use units::ByteCount;
-use units::limits::{GET_LINE_BYTES_MAX, ITEM_BYTES_MAX_DEFAULT, LINE_BYTES_MAX};
+use units::limits::{
+    GET_LINE_BYTES_MAX, ITEM_BYTES_MAX_DEFAULT, ITEM_OVERHEAD_BYTES, LINE_BYTES_MAX,
+};
 
 use crate::command::{AdminVerb, Command, StoreVerb};
 use crate::counter::Direction;
@@ -44,6 +46,16 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { item_bytes_max: ITEM_BYTES_MAX_DEFAULT }
+    }
+}
+
+impl Limits {
+    /// Returns whether an item fits into the limit `-I`, as memcached computes it. Nonzero client
+    /// flags take four bytes.
+    pub const fn fit(&self, key_bytes: usize, client_flags: u32, value_bytes: usize) -> bool {
+        let flags_bytes = if client_flags == 0 { 0 } else { 4 };
+        let total = ITEM_OVERHEAD_BYTES + key_bytes + flags_bytes + value_bytes;
+        total as u64 <= self.item_bytes_max.0
     }
 }
 

@@ -240,14 +240,31 @@ impl<'a> Writer<'a> {
     /// Begins to write into this buffer. It leaves space for the frame's length, which
     /// [`Writer::frame`] writes.
     pub fn framed(bytes: &'a mut [u8]) -> Result<Self, Code> {
-        let mut out = Self { bytes, used: 0 };
+        let mut out = Self::unframed(bytes);
         out.i32(0)?;
         Ok(out)
     }
 
+    /// Begins to write a part of a message into this buffer.
+    pub fn unframed(bytes: &'a mut [u8]) -> Self {
+        Self { bytes, used: 0 }
+    }
+
+    /// Returns the number of bytes written so far.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
     /// Writes the frame's length and returns the size of the frame (bytes).
     pub fn frame(self) -> Result<usize, Code> {
-        let length = i32::try_from(self.used - FRAME_HEAD_BYTES).map_err(|_| Code::Oversized)?;
+        self.frame_before(0)
+    }
+
+    /// Does the same for a frame that ends with `bytes` more bytes than were written. The caller sends them behind the
+    /// written ones, of which it gets the number.
+    pub fn frame_before(self, bytes: usize) -> Result<usize, Code> {
+        let length = self.used - FRAME_HEAD_BYTES + bytes;
+        let length = i32::try_from(length).map_err(|_| Code::Oversized)?;
         self.bytes[..FRAME_HEAD_BYTES].copy_from_slice(&length.to_be_bytes());
         Ok(self.used)
     }
@@ -302,11 +319,25 @@ impl<'a> Writer<'a> {
         self.put(value.to_be_bytes())
     }
 
+    /// Writes the length of a string of `bytes` bytes, which the caller sends behind what is written.
+    pub fn string_head(&mut self, bytes: usize) -> Result<(), Code> {
+        self.i32(i32::try_from(bytes).map_err(|_| Code::Oversized)?)
+    }
+
     /// Writes a length and bytes.
     pub fn string(&mut self, value: &[u8]) -> Result<(), Code> {
-        self.i32(i32::try_from(value.len()).map_err(|_| Code::Oversized)?)?;
+        self.string_head(value.len())?;
         self.reserve(value.len())?.copy_from_slice(value);
         Ok(())
+    }
+
+    /// Writes the struct `TApplicationException` with a text and one of Thrift's numbers.
+    pub fn application_exception(&mut self, text: &str, number: i32) -> Result<(), Code> {
+        self.field(kind::STRING, 1)?;
+        self.string(text.as_bytes())?;
+        self.field(kind::I32, 2)?;
+        self.i32(number)?;
+        self.stop()
     }
 
     fn put<const N: usize>(&mut self, value: [u8; N]) -> Result<(), Code> {
@@ -339,11 +370,7 @@ pub fn refusal(packet: &[u8], code: Code, out: &mut [u8]) -> Option<usize> {
 pub fn exception(name: &[u8], sequence: i32, code: Code, out: &mut [u8]) -> Result<usize, Code> {
     let mut out = Writer::framed(out)?;
     out.message(&Message { kind: MessageKind::Exception, name, sequence })?;
-    out.field(kind::STRING, 1)?;
-    out.string(code.to_string().as_bytes())?;
-    out.field(kind::I32, 2)?;
-    out.i32(exception_type(code))?;
-    out.stop()?;
+    out.application_exception(&code.to_string(), exception_type(code))?;
     out.frame()
 }
 
@@ -352,9 +379,14 @@ const fn exception_type(code: Code) -> i32 {
     match code {
         Code::UnknownFunction => 1,
         Code::Truncated | Code::Malformed | Code::Oversized => 7,
-        Code::Done | Code::Unmapped | Code::BadOpcode | Code::Unarmed | Code::QueueFull => 6,
+        Code::Done | Code::Unmapped | Code::BadOpcode | Code::Unarmed | Code::QueueFull => {
+            INTERNAL_ERROR
+        }
     }
 }
+
+/// Thrift's number of an application exception for a failure inside of the server.
+pub const INTERNAL_ERROR: i32 = 6;
 
 const fn fixed_bytes(kind: u8) -> Option<usize> {
     match kind {

@@ -120,6 +120,8 @@ counters! {
         cmd_meta,
         /// Packets of the binary protocol.
         cmd_binary,
+        /// Calls of the Thrift service.
+        cmd_thrift,
         /// Keys found.
         get_hits,
         /// Keys not found.
@@ -162,7 +164,7 @@ counters! {
         refused_binary,
         /// Connections closed because they speak text, which is not served.
         refused_ascii,
-        /// Connections closed because they sent bytes between packets that are no packet.
+        /// Connections closed because they sent bytes between packets that are no packet, or no call of Thrift.
         bad_magic,
         /// Requests that a memcached server did not answer properly.
         upstream_errors,

@@ -67,6 +67,9 @@ impl Listeners {
                 unix.push(listen_unix(path, ListenerProtocol::Memcached)?);
             }
         }
+        for address in server.thrift_listen.iter().filter(|_| is_frontend) {
+            tcp.extend(listen_for(address, ListenerProtocol::Thrift)?);
+        }
         if let Some(path) = server.near_listen.as_ref().filter(|_| is_frontend) {
             unix.push(listen_unix(path, ListenerProtocol::Near)?);
         }
@@ -100,9 +103,11 @@ impl Listeners {
         Ok(Self { admin, tcp, unix, lanes, own_paths })
     }
 
-    /// Lists the listeners for memcached clients.
+    /// Lists the listeners whose clients are sessions.
     pub(crate) fn enter(&self, table: &ConnectionTable) {
-        let is_ours = |socket: &&TcpSocketListener| socket.protocol == ListenerProtocol::Memcached;
+        let is_ours = |socket: &&TcpSocketListener| {
+            matches!(socket.protocol, ListenerProtocol::Memcached | ListenerProtocol::Thrift)
+        };
         for socket in self.tcp.iter().filter(is_ours) {
             if let Ok(address) = socket.listener.local_addr() {
                 table.listen(socket.listener.as_raw_fd(), Address::Tcp(address));
@@ -129,7 +134,8 @@ fn refuse_left(inherited: &InheritedSockets) -> Result<(), StartError> {
     Err(StartError::Config(format!(
         "the supervisor passes on the listening socket {}, and no key of the configuration has this \
          address: set server.listen (or server.grpc_listen, server.admin_listen, \
-         server.unix_socket, server.near_listen, server.lane_listen, programs.listen) to it, or remove it from the \
+         server.unix_socket, server.near_listen, server.thrift_listen, server.lane_listen, \
+         programs.listen) to it, or remove it from the \
          supervisor's sockets",
         left.join(", ")
     )))

@@ -11,7 +11,7 @@ use device::near::{NearCounters, NearStream};
 
 use crate::access::Origin;
 use crate::context::WorkerContext;
-use crate::session::{self, Open};
+use crate::session::{self, Open, Speaks};
 use crate::stream::Stream;
 use crate::worker::ListenerProtocol;
 
@@ -25,7 +25,8 @@ pub(crate) async fn serve(socket: UnixStream, context: Rc<WorkerContext>) {
             let held_bytes = stream.held_bytes();
             near.held_bytes.add(held_bytes);
             let _held = Held(&context, held_bytes);
-            session::converse(Stream::Near(stream), None, Rc::clone(&context)).await;
+            let stream = Stream::Near(stream);
+            session::converse(stream, None, Rc::clone(&context), Speaks::Text).await;
         }
         Err(error) => {
             near.refused.up();

@@ -38,6 +38,13 @@ impl ReplyBuffer {
         self.sealed.push_back(value);
     }
 
+    /// Puts bytes in front of the queued ones. Nothing may have been written yet.
+    pub(crate) fn prepend(&mut self, head: Vec<u8>) {
+        self.seal();
+        self.sealed_bytes += head.len();
+        self.sealed.push_front(Bytes::from(head));
+    }
+
     /// Returns whether any queued piece is charged to a budget.
     pub(crate) const fn is_charged(&self) -> bool {
         self.long_pieces > 0

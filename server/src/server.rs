@@ -300,6 +300,7 @@ fn protocols(config: &Config) -> Vec<ListenerProtocol> {
         (ListenerProtocol::Programs, !config.programs.listen.is_empty()),
         (ListenerProtocol::Lane, server.lane_listen.is_some()),
         (ListenerProtocol::Near, frontend && server.near_listen.is_some()),
+        (ListenerProtocol::Thrift, frontend && !server.thrift_listen.is_empty()),
     ];
     used.into_iter().filter(|(_, used)| *used).map(|(protocol, _)| protocol).collect()
 }
@@ -336,6 +337,7 @@ pub struct ServerHandle {
     addresses: Vec<SocketAddr>,
     grpc_addresses: Vec<SocketAddr>,
     program_addresses: Vec<SocketAddr>,
+    thrift_addresses: Vec<SocketAddr>,
     tls_addresses: Vec<SocketAddr>,
     admin_address: Option<SocketAddr>,
     unix_sockets: Vec<SocketFile>,
@@ -356,6 +358,11 @@ impl ServerHandle {
     /// Returns the TCP addresses for callers of programs, with the actual ports.
     pub fn program_addresses(&self) -> &[SocketAddr] {
         &self.program_addresses
+    }
+
+    /// Returns the TCP addresses for Thrift clients, with the actual ports.
+    pub fn thrift_addresses(&self) -> &[SocketAddr] {
+        &self.thrift_addresses
     }
 
     /// Returns whether this server speaks TLS at one of its addresses.
@@ -475,6 +482,7 @@ impl ServerHandle {
         let admin_address = admin.map_err(StartError::Thread)?;
         let grpc_addresses = bound(ListenerProtocol::Grpc)?;
         let program_addresses = bound(ListenerProtocol::Programs)?;
+        let thrift_addresses = bound(ListenerProtocol::Thrift)?;
         let tls_addresses = self::bound(listeners.tcp.iter().filter(|socket| socket.is_tls))?;
         let unix_sockets = listeners.own_paths.iter().map(|path| SocketFile::new(path)).collect();
         let dispatcher = Dispatcher::new(&plan, &workers);
@@ -495,6 +503,7 @@ impl ServerHandle {
             addresses,
             grpc_addresses,
             program_addresses,
+            thrift_addresses,
             tls_addresses,
             admin_address,
             unix_sockets,

@@ -149,8 +149,8 @@ impl SimulatedServer {
         devices: Devices,
     ) -> Result<Self, StartError> {
         let server = &config.server;
-        let is_near = server.near_listen.is_some();
-        if is_near || !server.grpc_listen.is_empty() || !config.programs.listen.is_empty() {
+        let is_other = server.near_listen.is_some() || !server.thrift_listen.is_empty();
+        if is_other || !server.grpc_listen.is_empty() || !config.programs.listen.is_empty() {
             return Err(StartError::Config("only memcached listeners can be simulated".into()));
         }
         let network = &environment.network;

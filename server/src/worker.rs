@@ -165,16 +165,19 @@ pub(crate) enum ListenerProtocol {
     Lane,
     /// Memcached's protocols through shared memory.
     Near,
+    /// Memcached's commands as calls of Thrift.
+    Thrift,
 }
 
 impl ListenerProtocol {
     /// Every protocol, in the order of its index.
-    pub(crate) const ALL: [ListenerProtocol; 5] = [
+    pub(crate) const ALL: [ListenerProtocol; 6] = [
         ListenerProtocol::Memcached,
         ListenerProtocol::Grpc,
         ListenerProtocol::Programs,
         ListenerProtocol::Lane,
         ListenerProtocol::Near,
+        ListenerProtocol::Thrift,
     ];
 
     /// Returns the name that metrics use.
@@ -185,6 +188,7 @@ impl ListenerProtocol {
             ListenerProtocol::Programs => "programs",
             ListenerProtocol::Lane => "lane",
             ListenerProtocol::Near => "near",
+            ListenerProtocol::Thrift => "thrift",
         }
     }
 }
@@ -388,8 +392,8 @@ fn begin(
     sessions: &mut tokio::task::JoinSet<()>,
 ) {
     match (stream, protocol) {
-        (Ok((stream, from)), ListenerProtocol::Memcached) => {
-            sessions.spawn_local(session::serve(stream, from, Rc::clone(context)));
+        (Ok((stream, from)), ListenerProtocol::Memcached | ListenerProtocol::Thrift) => {
+            sessions.spawn_local(session::serve(stream, from, Rc::clone(context), protocol));
         }
         (Ok((stream, from)), ListenerProtocol::Grpc) => {
             sessions.spawn_local(grpc::serve(stream, from, Rc::clone(context)));

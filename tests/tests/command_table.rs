@@ -3,6 +3,7 @@
 
 mod near_bridge;
 mod services;
+mod thrift_bridge;
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -15,6 +16,7 @@ use rebate_tests::table::{self, Row};
 use rebate_tests::{Server, shown};
 use services::Service;
 use tempfile::TempDir;
+use thrift_bridge::INEXPRESSIBLE;
 
 const TEXT: [&str; 9] = [
     include_str!("table/classic.txt"),
@@ -251,4 +253,51 @@ fn memcached_store_with_compression_answers_packets_of_near_clients_as_memcached
     let (_server, addr, _folder) = near(&store.as_store(), "on");
     let [_, packets] = references();
     packets.check("store-on-near", addr);
+}
+
+/// Runs the commands that Thrift calls express on a server, and compares their answers.
+fn check_calls(configuration: &str, store: &str, compress: &str) {
+    let args = ["--thrift-listen", "127.0.0.1:0"];
+    let server = Server::rebate_serve(store, compress, &args);
+    let thrift = server.printed("thrift on ").and_then(|text| text.parse().ok());
+    let addr = thrift_bridge::listen(thrift.expect("an address")).expect("the bridge listens");
+    let [Reference { rows, answers, .. }, _] = references();
+    let ours = runner::run_in(addr, rows, Speech::Text);
+    let is_other = |step: &Outcome| contains(&step.answer.bytes, INEXPRESSIBLE);
+    let is_expressed = |row: &usize| !ours[*row].iter().any(is_other);
+    let expressed: Vec<usize> = (0..rows.len()).filter(is_expressed).collect();
+    assert!(expressed.len() >= ROWS_EXPRESSED_MIN, "{} rows", expressed.len());
+    let of = |all: &[Vec<Outcome>]| -> Vec<Vec<Outcome>> {
+        expressed.iter().map(|row| all[*row].clone()).collect()
+    };
+    let rows: Vec<Row> = expressed.iter().map(|row| rows[*row].clone()).collect();
+    let mismatches = runner::mismatches(&rows, configuration, &of(answers), &of(&ours));
+    for mismatch in &mismatches {
+        println!("{}", mismatch.0);
+    }
+    let (wrong, all) = (mismatches.len(), rows.len());
+    assert!(wrong == 0, "{configuration}: {wrong} of {all} rows differ from memcached");
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+/// The least number of rows that calls express. With fewer, the bridge would have lost some.
+const ROWS_EXPRESSED_MIN: usize = 100;
+
+#[test]
+fn embedded_store_answers_calls_as_memcached() {
+    check_calls("embedded-off-thrift", "embedded", "off");
+}
+
+#[test]
+fn embedded_store_with_compression_answers_calls_as_memcached() {
+    check_calls("embedded-on-thrift", "embedded", "on");
+}
+
+#[test]
+fn memcached_store_with_compression_answers_calls_as_memcached() {
+    let store = Server::memcached(&MEMORY);
+    check_calls("store-on-thrift", &store.as_store(), "on");
 }

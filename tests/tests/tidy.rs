@@ -93,7 +93,9 @@ fn is_prose(line: &str) -> bool {
 fn no_file_is_longer_than_800_lines() {
     check("long files", |source| {
         let count = source.text.lines().count();
-        let long = count > FILE_LINES_MAX;
+        // A generated file is as long as its IDL makes it. People read the IDL.
+        let is_generated = source.path.starts_with("rpc/src/services/");
+        let long = count > FILE_LINES_MAX && !is_generated;
         long.then(|| format!("{}: {count} lines", source.path)).into_iter().collect()
     });
 }

@@ -9,7 +9,6 @@ use super::reply::Status;
 use super::{HEADER_BYTES, REQUEST_MAGIC};
 use crate::command::StoreVerb;
 use crate::counter::Direction;
-use crate::meta_parse::fits;
 use crate::parse::Limits;
 
 /// The result of parsing the bytes so far.
@@ -293,7 +292,7 @@ fn store<'a>(
     let Body { extras, key, value_bytes } = *body;
     let (client_flags, exptime) =
         if extras.is_empty() { (0, 0) } else { (word(extras, 0), word(extras, 4)) };
-    if !fits(key.len(), client_flags, value_bytes, limits) {
+    if !limits.fit(key.len(), client_flags, value_bytes) {
         let unlink = (verb == StoreVerb::Set).then_some(key);
         return Err(Refused { status: Status::TooLarge, unlink });
     }

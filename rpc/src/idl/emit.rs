@@ -186,13 +186,12 @@ impl Emitter<'_> {
 
     fn write_struct(&mut self, place: usize, described: &Struct) {
         line!(self, "");
-        line!(
-            self,
-            "fn {}(from: View<'_>, out: &mut Writer<'_>) -> {} {{",
-            self.writer(place),
-            WRITER.1
-        );
-        if let Some(function) = self.schema.functions.iter().find(|known| known.result == place) {
+        let result = self.schema.functions.iter().find(|known| known.result == place);
+        let is_read = result.is_some() || !described.fields.is_empty();
+        let from = if is_read { "from" } else { "_" };
+        let writer = self.writer(place);
+        line!(self, "fn {writer}({from}: View<'_>, out: &mut Writer<'_>) -> {} {{", WRITER.1);
+        if let Some(function) = result {
             line!(self, "    from.check_result({})?;", function.returns);
         }
         let required = required_bits(&described.fields);

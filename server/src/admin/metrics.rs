@@ -189,6 +189,8 @@ pub(super) fn clients(page: &mut Exposition, workers: &Workers<'_>) {
         .sample(&[], workers.sum(|c| &c.commands.bad_lines));
     page.counter("rebate_packets_total", "Commands in the binary protocol.")
         .sample(&[], workers.sum(|c| &c.commands.cmd_binary));
+    page.counter("rebate_thrift_calls_total", "Calls of the Thrift service.")
+        .sample(&[], workers.sum(|c| &c.commands.cmd_thrift));
     page.counter(
         "rebate_wrong_protocol_total",
         "Client connections closed because of their protocol, by what they sent.",

@@ -47,7 +47,8 @@ impl Config {
     pub fn tls_listeners(&self) -> impl Iterator<Item = &String> {
         let server = &self.server;
         let all = server.listen.iter().chain(&server.grpc_listen).chain([&server.admin_listen]);
-        all.chain(&self.programs.listen).filter(|address| split_tls(address).0)
+        let all = all.chain(&server.thrift_listen).chain(&self.programs.listen);
+        all.filter(|address| split_tls(address).0)
     }
 
     /// Returns the addresses that this process reaches with TLS.

@@ -182,6 +182,7 @@ fn values_of_every_kind_are_read_from_text() {
         ("server.lane_listen", "/run/rebate.lane"),
         ("server.unix_socket", "/run/rebate.sock"),
         ("server.near_listen", "/run/rebate.near"),
+        ("server.thrift_listen", "127.0.0.1:9090"),
         ("server.unix_socket_mode", "0o640"),
         ("server.admin_listen", ""),
         ("store.memory", "1g"),

@@ -58,6 +58,12 @@ fn check_listeners(config: &Config, refuse: Refuse<'_>) {
             "is set and server.roles has no frontend: there is nothing to serve there".into(),
         );
     }
+    if !server.thrift_listen.is_empty() && !services.frontend {
+        refuse(
+            "server.thrift_listen",
+            "is set and server.roles has no frontend: there is nothing to serve there".into(),
+        );
+    }
     let has_programs = !programs.listen.is_empty();
     if has_programs && !services.programs {
         refuse(
@@ -85,11 +91,12 @@ fn check_listeners(config: &Config, refuse: Refuse<'_>) {
         );
     }
     let is_on_host = server.unix_socket.is_some() || server.near_listen.is_some();
-    if services.frontend && server.listen.is_empty() && !is_on_host {
+    let has_address = !server.listen.is_empty() || !server.thrift_listen.is_empty();
+    if services.frontend && !has_address && !is_on_host {
         refuse(
             "server.listen",
-            "is empty and there is no server.unix_socket and no server.near_listen: no client \
-             could connect"
+            "is empty and there is no server.unix_socket, no server.near_listen and no \
+             server.thrift_listen: no client could connect"
                 .into(),
         );
     }
@@ -134,8 +141,9 @@ pub fn exposed(config: &Config) -> Option<(&'static str, &str)> {
     let is_known =
         |address: &str| config.tls.client_auth == ClientAuthWord::Require && split_tls(address).0;
     let is_frontend = Services::from_roles(&server.roles).frontend;
-    let listen = server.listen.iter().filter(|_| is_frontend);
-    let listen = listen.map(|address| ("server.listen", address));
+    let listen = server.listen.iter().map(|address| ("server.listen", address));
+    let thrift = server.thrift_listen.iter().map(|address| ("server.thrift_listen", address));
+    let listen = listen.chain(thrift).filter(|_| is_frontend);
     let grpc = server.grpc_listen.iter().map(|address| ("server.grpc_listen", address));
     let mut exposed =
         listen.chain(grpc).filter(|(_, address)| !is_known(address) && !is_of_this_host(address));

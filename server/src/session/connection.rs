@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use device::Buffer;
 use protocol::refusal;
 
+use super::calls::Calls;
 use super::dispatch::{Lines, Wire};
 use super::execute::ReplyBudget;
 use super::pace::Pace;
@@ -28,24 +29,43 @@ use crate::stream::Stream;
 use crate::watchers::ConnectionEvent;
 use crate::worker::ListenerProtocol;
 
-/// Serves one connection to its end.
-pub(crate) async fn serve(stream: Stream, from: Option<SocketAddr>, context: Rc<WorkerContext>) {
-    let _open = Open::count(&context, ListenerProtocol::Memcached);
-    converse(stream, from, Rc::clone(&context)).await;
+/// Serves one connection of a socket to its end.
+pub(crate) async fn serve(
+    stream: Stream,
+    from: Option<SocketAddr>,
+    context: Rc<WorkerContext>,
+    listener: ListenerProtocol,
+) {
+    let _open = Open::count(&context, listener);
+    let speaks = match listener {
+        ListenerProtocol::Thrift => Speaks::Thrift,
+        _ => Speaks::Text,
+    };
+    converse(stream, from, Rc::clone(&context), speaks).await;
 }
 
-/// Serves one connection that is counted as open to its end.
-pub(crate) async fn converse(stream: Stream, from: Option<SocketAddr>, context: Rc<WorkerContext>) {
+/// Serves one connection that is counted as open to its end. A client that may speak text may also speak the binary
+/// protocol.
+pub(crate) async fn converse(
+    stream: Stream,
+    from: Option<SocketAddr>,
+    context: Rc<WorkerContext>,
+    speaks: Speaks,
+) {
     let entered = Client::enter(&context, || Origin::new(&stream, from));
     let connection = context.connection_table.enter(&stream, from);
     let mut session = Session::new(Transport::Stream(stream), Rc::clone(&context));
     session.from = from;
+    session.protocol = speaks;
     session.connection = Some(connection);
     session.tell_connection(None);
     match entered {
         Ok(client) => session.client = client,
         Err(NoPlace) => {
-            session.out.text().extend_from_slice(TOO_MANY);
+            // A Thrift client gets no answer, because it has not asked yet.
+            if speaks == Speaks::Text {
+                session.out.text().extend_from_slice(TOO_MANY);
+            }
             session.closing = true;
         }
     }
@@ -134,13 +154,14 @@ impl Session {
                 self.read_bytes = INPUT_BYTES;
             }
             input.set_len(bytes);
-            if std::mem::take(&mut self.first_bytes) {
+            if std::mem::take(&mut self.first_bytes) && self.protocol != Speaks::Thrift {
                 self.choose_protocol(&input);
             }
             match self.protocol {
                 _ if self.closing => break,
-                // The future is boxed, so that sessions that speak text do not reserve memory for it.
+                // The futures are boxed, so that sessions that speak text do not reserve memory for them.
                 Speaks::Binary => unused = Some(Box::pin(self.converse::<Packets>(input)).await?),
+                Speaks::Thrift => unused = Some(Box::pin(self.converse::<Calls>(input)).await?),
                 Speaks::Text => unused = Some(self.converse::<Lines>(input).await?),
             }
         }
@@ -284,6 +305,9 @@ impl Session {
     }
 
     pub(super) async fn flush(&mut self) -> io::Result<()> {
+        if self.holds_answer {
+            return Ok(());
+        }
         let more = self.unwritten_bytes();
         if let Transport::Memory { reply_budget, held_bytes } = &mut self.transport {
             if more > 0 && !reply_budget(more).await {

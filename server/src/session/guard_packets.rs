@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use protocol::binary::{Command, HEADER_BYTES, Head, Packet, Refusal, Sasl, Status, reply};
+use protocol::binary::{Command, HEADER_BYTES, Head, Packet, Refusal, Sasl, Status};
 
 use super::Session;
 use super::pipeline::Pending;
-use crate::access::Rights;
+use super::reply_to::ReplyTo;
+use crate::access::{Client, Denial, Rights};
 use crate::errors::FailedCommand;
 
 impl Session {
@@ -36,12 +37,41 @@ impl Session {
         let checked = client.check(traits.name, traits.needed, keys);
         // A refused packet counts too, because it costs as much as another.
         client.spend_bytes(HEADER_BYTES + key.map_or(0, <[u8]>::len) + value_bytes);
-        let status = match (self.has_quota(&client, pending).await, checked) {
-            (true, Ok(())) => return None,
-            (false, _) => Status::OverQuota,
-            (true, Err(_)) => Status::Denied,
-        };
+        let status = self.status(&client, checked, pending).await?;
         Some(Refusal::skipping(*head, status, value_bytes as u64))
+    }
+
+    /// Returns the refusal of a get of `keys`, of which not one may be outside of the client's rights.
+    pub(super) async fn guard_keys<'k>(
+        &mut self,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        bytes: usize,
+        pending: &mut VecDeque<Pending<'_>>,
+    ) -> Option<Refusal<'static>> {
+        let client = Rc::clone(self.client.as_ref()?);
+        if client.must_log_in() {
+            client.deny_unauthenticated("get");
+            return Some(Refusal::closing(Head::default(), Status::AuthFailure));
+        }
+        let visit = |visit: &mut dyn FnMut(&[u8]) -> bool| keys.clone().all(visit);
+        let checked = client.check("get", Rights::READ, visit);
+        client.spend_bytes(bytes);
+        let status = self.status(&client, checked, pending).await?;
+        Some(Refusal::skipping(Head::default(), status, 0))
+    }
+
+    /// Waits for the client's quota. Returns the status of a refused request.
+    async fn status(
+        &mut self,
+        client: &Client,
+        checked: Result<(), Denial>,
+        pending: &mut VecDeque<Pending<'_>>,
+    ) -> Option<Status> {
+        match (self.has_quota(client, pending).await, checked) {
+            (true, Ok(())) => None,
+            (false, _) => Some(Status::OverQuota),
+            (true, Err(_)) => Some(Status::Denied),
+        }
     }
 
     /// Returns the refusal of a malformed packet, or another one if this one would drop an item that the client may not
@@ -70,12 +100,12 @@ impl Session {
 
     /// Answers a command for authentication, with the client's `message`. Without rules about users there are no such
     /// commands, as in a memcached without SASL.
-    pub(super) async fn authenticate(&mut self, head: Head, sasl: &Sasl<'_>, message: &[u8]) {
+    pub(super) async fn authenticate(&mut self, to: ReplyTo, sasl: &Sasl<'_>, message: &[u8]) {
         let Some(client) = self.client.clone().filter(|client| !client.is_text_only()) else {
-            return reply::refused(self.out.text(), head, Status::UnknownCommand);
+            return to.refused(self.out.text(), Status::UnknownCommand);
         };
         let is_right = match sasl {
-            Sasl::ListMechanisms => return reply::text(self.out.text(), head, "PLAIN"),
+            Sasl::ListMechanisms => return to.text(self.out.text(), "PLAIN"),
             Sasl::Begin { mechanism: b"PLAIN", .. } => match credentials(message) {
                 Some((user, password)) => client.authenticate(user, password).await,
                 None => false,
@@ -84,9 +114,9 @@ impl Session {
             Sasl::Begin { .. } | Sasl::Step { .. } => false,
         };
         if is_right {
-            reply::text(self.out.text(), head, "Authenticated");
+            to.text(self.out.text(), "Authenticated");
         } else {
-            reply::refused(self.out.text(), head, Status::AuthFailure);
+            to.refused(self.out.text(), Status::AuthFailure);
         }
     }
 

@@ -1,10 +1,11 @@
 //! Serves clients: reads bytes, serves commands in order and writes replies. `connection` reads and writes, `pipeline`
 //! manages requests in flight, `dispatch` passes each command to `text`, `meta`, `info` or `dump`, and `edit` has the
 //! commands that need the old value. `watch` tells watchers about them. `packets` serves the binary protocol through
-//! the same paths, and `wrong_protocol` refuses clients of a protocol that is not served. `guard` checks rights.
+//! the same paths, and `calls` the Thrift service through those of `packets`. `reply_to` has the answers of both, and `wrong_protocol` refuses clients of a protocol that is not served. `guard` checks rights.
 //! `execute` serves a command in memory.
 
 mod budget;
+mod calls;
 mod connection;
 mod dispatch;
 mod dump;
@@ -18,6 +19,7 @@ mod order;
 mod pace;
 mod packets;
 mod pipeline;
+mod reply_to;
 mod text;
 mod watch;
 mod window;
@@ -73,17 +75,20 @@ struct Session {
     connection: Option<Arc<Connection>>,
     /// The client and its rights, if there are rules about them.
     client: Option<Rc<Client>>,
+    /// True while nothing may be written, because the length of an answer is not known yet.
+    holds_answer: bool,
     /// The number of answers since the last write to a client that is not logged in.
     login_answers: usize,
     /// The index of this session's waker in the shutdown signal.
     place: Option<usize>,
 }
 
-/// The protocol of a connection, which its first byte decides.
+/// The protocol of a connection. On a listener for memcached clients, its first byte decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Speaks {
+pub(crate) enum Speaks {
     Text,
     Binary,
+    Thrift,
 }
 
 impl Session {
@@ -108,6 +113,7 @@ impl Session {
             close_reason: CloseReason::default(),
             connection: None,
             client: None,
+            holds_answer: false,
             login_answers: 0,
             place: None,
         }

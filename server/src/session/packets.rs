@@ -1,5 +1,5 @@
-//! Serves the packets of the binary protocol, with the same keys, values, order, limits and counters as text
-//! commands. A packet becomes the text or meta command that says the same, which a memcached server can execute
+//! Serves the packets of the binary protocol, and the calls that `calls` turns into their commands, with the same keys,
+//! values, order, limits and counters as text commands. A packet becomes the text or meta command that says the same, which a memcached server can execute
 //! atomically. Only the answers are different. A get of a key that no line can hold is a meta get, as are all
 //! touches, because their answer has the item's flags.
 
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use device::Buffer;
 use protocol::binary::reply::Hit;
-use protocol::binary::{self, Command, Head, Packet, Parse, Refusal, Status, reply};
+use protocol::binary::{self, Command, Packet, Parse, Refusal, Status};
 use protocol::command::{Get, Keys, MetaArithmetic, MetaSet, StoreVerb};
 use protocol::meta::Meta;
 use protocol::reply::MetaOutcome;
@@ -22,6 +22,7 @@ use super::info::VERSION;
 use super::meta::ItemIssue;
 use super::order::Effect;
 use super::pipeline::{Issued, Load, Pending};
+use super::reply_to::ReplyTo;
 use super::text::{Replied, ValueForm, count_cas};
 use super::watch::StoredBy;
 use super::{Session, edit};
@@ -41,33 +42,29 @@ impl Wire for Packets {
         pending: &mut VecDeque<Pending<'a>>,
     ) -> Step {
         session.yield_periodically().await;
-        let (packet, consumed) = match binary::parse(input, &session.context.limits) {
-            Parse::Incomplete => return Step::Incomplete,
-            Parse::Refused { refusal, consumed } => {
-                let refusal = session.guard_refusal(refusal, pending).await;
-                return session.refuse_packet(&refusal, input, consumed, pending).await;
-            }
-            Parse::Packet { packet, consumed } => (packet, consumed),
-        };
-        if session.client.is_some()
-            && let Some(refusal) = session.guard_packet(&packet, pending).await
-        {
-            return session.refuse_packet(&refusal, input, consumed, pending).await;
-        }
-        let value_bytes = packet.command.value_bytes();
-        if !session.may_have_key(&packet) {
-            let skipped = value_bytes.unwrap_or(0) as u64;
-            let refusal = Refusal::skipping(packet.head, Status::InvalidArguments, skipped);
-            return session.refuse_packet(&refusal, input, consumed, pending).await;
+        let (Packet { head, command }, consumed) =
+            match binary::parse(input, &session.context.limits) {
+                Parse::Incomplete => return Step::Incomplete,
+                Parse::Refused { refusal, consumed } => {
+                    let to = ReplyTo::Packet(refusal.head);
+                    let refusal = session.guard_refusal(refusal, pending).await;
+                    return session.refuse_packet(to, &refusal, input, consumed, pending).await;
+                }
+                Parse::Packet { packet, consumed } => (packet, consumed),
+            };
+        let to = ReplyTo::Packet(head);
+        let value_bytes = command.value_bytes();
+        if let Some(refusal) = session.refusal_of(&Packet { head, command }, pending).await {
+            return session.refuse_packet(to, &refusal, input, consumed, pending).await;
         }
         let Some(value_bytes) = value_bytes else {
-            session.serve_packet(packet, pending).await;
+            session.serve_packet(to, command, pending).await;
             return Step::Consumed(consumed);
         };
         match input.get(consumed..consumed + value_bytes) {
             None => Step::NeedsBody { line_bytes: consumed, body_bytes: value_bytes },
             Some(value) => {
-                session.serve_with_value(packet, Body::Slice(value), pending).await;
+                session.serve_with_value(to, command, Body::Slice(value), pending).await;
                 Step::Consumed(consumed + value_bytes)
             }
         }
@@ -75,14 +72,28 @@ impl Wire for Packets {
 
     async fn serve_read(session: &mut Session, input: &[u8], value: Option<Buffer>) {
         let limits = session.context.limits;
-        let Parse::Packet { packet, .. } = binary::parse(input, &limits) else { return };
+        let Parse::Packet { packet: Packet { head, command }, .. } = binary::parse(input, &limits)
+        else {
+            return;
+        };
+        let to = ReplyTo::Packet(head);
         let mut pending = VecDeque::new();
         match value {
             Some(value) => {
-                session.serve_with_value(packet, Body::Pooled(value), &mut pending).await;
+                session.serve_with_value(to, command, Body::Pooled(value), &mut pending).await;
                 session.settle_all(&mut pending).await;
             }
-            None => session.refuse_value(&packet).await,
+            None => {
+                let unlink = match &command {
+                    Command::Store(store) => Some(store),
+                    _ => None,
+                };
+                let is_replaced = |store: &&binary::Store<'_>| {
+                    matches!(store.verb, StoreVerb::Set | StoreVerb::Cas)
+                };
+                let unlink = unlink.filter(is_replaced).map(|store| store.key);
+                session.refuse_value(to, Traits::new(&command).failed, unlink).await;
+            }
         }
     }
 }
@@ -148,32 +159,36 @@ impl PacketIssue<'_> {
     }
 }
 
-/// The answer to a get, in front of its value.
+/// The answer to a get, around its value.
 struct ValuePacket {
-    head: Head,
+    to: ReplyTo,
     with_key: bool,
 }
 
 impl ValueForm for ValuePacket {
-    const TAIL: &'static [u8] = b"";
     const GAT_IS_GET: bool = false;
 
     fn header(&self, out: &mut Vec<u8>, key: &[u8], client_flags: u32, bytes: usize, cas: u64) {
         let key = self.with_key.then_some(key);
-        reply::hit(out, self.head, &Hit { key, client_flags, cas, value_bytes: bytes });
+        self.to.hit(out, &Hit { key, client_flags, cas, value_bytes: bytes });
+    }
+
+    fn tail(&self) -> &'static [u8] {
+        self.to.tail()
     }
 }
 
 impl Session {
-    /// Returns whether the store can have an item with the packet's key. A memcached server is asked in lines, which
-    /// can hold keys of any bytes only up to [`protocol::key::BINARY_KEY_BYTES_MAX`].
-    fn may_have_key(&self, packet: &Packet<'_>) -> bool {
+    /// Returns whether the store can have an item with the key of a request. A memcached server is asked in lines,
+    /// which can hold keys of any bytes only up to [`protocol::key::BINARY_KEY_BYTES_MAX`].
+    pub(super) fn may_have_key(&self, key: Option<&[u8]>) -> bool {
         let is_named = |key| MetaKey::new(key).is_ok();
-        !self.context.backend.has_links() || packet.command.key().is_none_or(is_named)
+        !self.context.backend.has_links() || key.is_none_or(is_named)
     }
 
-    async fn refuse_packet(
+    pub(super) async fn refuse_packet(
         &mut self,
+        to: ReplyTo,
         refusal: &Refusal<'_>,
         input: &[u8],
         consumed: usize,
@@ -198,35 +213,61 @@ impl Session {
         match kept {
             None => {
                 self.count_refusal(FailedCommand::Other);
-                reply::refused(self.out.text(), refusal.head, refusal.status);
+                to.refused(self.out.text(), refusal.status);
             }
             Some(failure) => {
                 self.command = FailedCommand::Set;
-                self.fail_packet(refusal.head, &failure);
+                self.fail_packet(to, &failure);
             }
         }
         self.closing |= refusal.close;
         self.skip(&input[consumed..], consumed, refusal.swallow_bytes).await
     }
 
-    /// Answers a packet whose value was skipped for lack of memory.
-    async fn refuse_value(&mut self, packet: &Packet<'_>) {
+    /// Answers a request whose value was skipped for lack of memory. As in memcached, an item whose new value it was is
+    /// removed (`unlink`), because its old value is outdated.
+    pub(super) async fn refuse_value(
+        &mut self,
+        to: ReplyTo,
+        command: FailedCommand,
+        unlink: Option<&[u8]>,
+    ) {
         let mut failure = Failure::OutOfMemory;
-        // As in memcached, the old value is removed, because it is outdated.
-        if let Command::Store(store) = &packet.command
-            && matches!(store.verb, StoreVerb::Set | StoreVerb::Cas)
-            && let Err(kept) = self.unlink(MetaKey::from_packet(store.key)).await
+        if let Some(key) = unlink
+            && let Err(kept) = self.unlink(MetaKey::from_packet(key)).await
         {
             failure = kept;
         }
-        self.command = Traits::new(&packet.command).failed;
-        self.fail_packet(packet.head, &failure);
+        self.command = command;
+        self.fail_packet(to, &failure);
     }
 
-    async fn serve_packet<'a>(&mut self, packet: Packet<'a>, pending: &mut VecDeque<Pending<'a>>) {
+    /// Returns the refusal of a command that the client may not use, or whose key no item can have.
+    pub(super) async fn refusal_of<'p>(
+        &mut self,
+        packet: &Packet<'p>,
+        pending: &mut VecDeque<Pending<'_>>,
+    ) -> Option<Refusal<'p>> {
+        if self.client.is_some()
+            && let Some(refusal) = self.guard_packet(packet, pending).await
+        {
+            return Some(refusal);
+        }
+        if self.may_have_key(packet.command.key()) {
+            return None;
+        }
+        let skipped = packet.command.value_bytes().unwrap_or(0) as u64;
+        Some(Refusal::skipping(packet.head, Status::InvalidArguments, skipped))
+    }
+
+    pub(super) async fn serve_packet<'a>(
+        &mut self,
+        to: ReplyTo,
+        command: Command<'a>,
+        pending: &mut VecDeque<Pending<'a>>,
+    ) {
         let since = Instant::now();
-        self.context.counters.commands.cmd_binary.up();
-        let Packet { head, command } = packet;
+        to.count(&self.context.counters.commands);
         if let Some(key) = command.key() {
             self.note_lookup(key);
         }
@@ -265,13 +306,13 @@ impl Session {
             }
             command => {
                 self.settle_all(pending).await;
-                return self.serve_packet_alone(head, command, since).await;
+                return self.serve_packet_alone(to, command, since).await;
             }
         };
-        self.push(Pending { since, issued: Issued::Packet(head, issue) }, pending).await;
+        self.push(Pending { since, issued: Issued::Packet(to, issue) }, pending).await;
     }
 
-    fn issue_item<'a>(
+    pub(super) fn issue_item<'a>(
         &self,
         key: &'a [u8],
         letters: &'static [u8],
@@ -307,45 +348,45 @@ impl Session {
     }
 
     /// Serves a packet that runs after all earlier commands and before all later ones.
-    async fn serve_packet_alone(&mut self, head: Head, command: Command<'_>, since: Instant) {
+    async fn serve_packet_alone(&mut self, to: ReplyTo, command: Command<'_>, since: Instant) {
         self.answered = None;
         self.command = Traits::new(&command).failed;
         if matches!(command, Command::Flush { .. } | Command::Stat { .. }) {
             self.audit_packet(&command);
         }
         match command {
-            Command::Arithmetic(arithmetic) => self.count_packet(head, &arithmetic).await,
+            Command::Arithmetic(arithmetic) => self.count_packet(to, &arithmetic).await,
             Command::Flush { .. } if !self.context.config.server.flush => {
                 self.context.counters.commands.cmd_flush.up();
-                reply::refused(self.out.text(), head, Status::AuthFailure);
+                to.refused(self.out.text(), Status::AuthFailure);
             }
             Command::Flush { delay_s } => match self.flush_items(delay_s).await {
-                Ok(()) => reply::done(self.out.text(), head, 0),
-                Err(failure) => self.fail_packet(head, &failure),
+                Ok(()) => to.done(self.out.text(), 0),
+                Err(failure) => self.fail_packet(to, &failure),
             },
-            Command::Stat { page } => self.stat_packet(head, page).await,
-            Command::Noop => reply::done(self.out.text(), head, 0),
-            Command::Version => reply::text(self.out.text(), head, VERSION),
+            Command::Stat { page } => self.stat_packet(to, page).await,
+            Command::Noop => to.done(self.out.text(), 0),
+            Command::Version => to.text(self.out.text(), VERSION),
             Command::Quit => {
-                reply::done(self.out.text(), head, 0);
+                to.done(self.out.text(), 0);
                 self.quit();
             }
-            Command::Sasl(sasl) => self.authenticate(head, &sasl, &[]).await,
+            Command::Sasl(sasl) => self.authenticate(to, &sasl, &[]).await,
             _ => unreachable!("a command that is issued, or has a value"),
         }
         self.record(CommandKind::Other, since);
     }
 
     /// Serves a packet whose value has arrived.
-    async fn serve_with_value<'a>(
+    pub(super) async fn serve_with_value<'a>(
         &mut self,
-        packet: Packet<'a>,
+        to: ReplyTo,
+        command: Command<'a>,
         value: Body<'_>,
         pending: &mut VecDeque<Pending<'a>>,
     ) {
         let since = Instant::now();
-        let Packet { head, command } = packet;
-        self.context.counters.commands.cmd_binary.up();
+        to.count(&self.context.counters.commands);
         match command {
             Command::Store(store) if edit::needs_old_value(store.verb) => {
                 self.settle_all(pending).await;
@@ -360,7 +401,7 @@ impl Session {
                 let stored = StoredBy::from(&store).extending(&extended);
                 let outcome = extended.map(|extended| extended.written);
                 self.note_stored(&stored, &outcome);
-                self.reply_stored(head, store.verb, outcome);
+                self.reply_stored(to, store.verb, outcome);
                 self.record(CommandKind::Set, since);
             }
             Command::Store(store) => {
@@ -368,12 +409,12 @@ impl Session {
                 let changes = Effect::Changes;
                 let traffic = self.admit_packet(store.key, changes, false, bytes, pending).await;
                 let issue = self.issue_set(&store, value, traffic).await;
-                self.push(Pending { since, issued: Issued::Packet(head, issue) }, pending).await;
+                self.push(Pending { since, issued: Issued::Packet(to, issue) }, pending).await;
             }
             Command::Sasl(sasl) => {
                 self.settle_all(pending).await;
                 self.answered = None;
-                self.authenticate(head, &sasl, value.as_slice()).await;
+                self.authenticate(to, &sasl, value.as_slice()).await;
                 self.record(CommandKind::Other, since);
             }
             _ => unreachable!("a command without a value"),
@@ -407,23 +448,23 @@ impl Session {
         PacketIssue::Store { stored: store.into(), issue }
     }
 
-    pub(super) async fn settle_packet(&mut self, head: Head, issue: PacketIssue<'_>) {
+    pub(super) async fn settle_packet(&mut self, to: ReplyTo, issue: PacketIssue<'_>) {
         match issue {
             PacketIssue::Get { get, with_key, issue } => {
-                let form = ValuePacket { head, with_key };
+                let form = ValuePacket { to, with_key };
                 match self.reply_items(&get, &form, issue).await {
                     Ok(Replied { lost: Some(failure), .. }) | Err(failure) => {
-                        self.fail_packet(head, &failure);
+                        self.fail_packet(to, &failure);
                     }
                     Ok(Replied { items_found: 0, .. }) => {
                         let key = get.keys.clone().next().filter(|_| with_key).map(Key::bytes);
-                        reply::miss(self.out.text(), head, key);
+                        to.miss(self.out.text(), key);
                     }
                     Ok(_) => {}
                 }
             }
             PacketIssue::Item { meta, with_key, issue } => {
-                self.reply_item_packet(head, &meta, with_key, issue).await;
+                self.reply_item_packet(to, &meta, with_key, issue).await;
             }
             PacketIssue::Store { stored, issue } => {
                 let StoredBy { key, verb, .. } = stored;
@@ -435,21 +476,21 @@ impl Session {
                 if verb == StoreVerb::Cas {
                     count_cas(&self.context.counters.commands, &outcome);
                 }
-                self.reply_stored(head, verb, outcome);
+                self.reply_stored(to, verb, outcome);
             }
             PacketIssue::Delete { key, bytes_before, issue } => {
                 let outcome = issue.meta_outcome().await;
                 if let Ok(MetaOutcome::Done) = outcome {
                     self.note_deleted(key, "delete", bytes_before);
                 }
-                self.reply_deleted(head, outcome);
+                self.reply_deleted(to, outcome);
             }
         }
     }
 
     async fn reply_item_packet(
         &mut self,
-        head: Head,
+        to: ReplyTo,
         meta: &Meta<'_>,
         with_key: bool,
         issue: PlainGet,
@@ -457,7 +498,7 @@ impl Session {
         let key = meta.key.bytes();
         let touched = meta.flags.exptime_s.is_some();
         let item = match self.logical_item(meta, ItemIssue::Plain(issue)).await {
-            Err(failure) => return self.fail_packet(head, &failure),
+            Err(failure) => return self.fail_packet(to, &failure),
             Ok(item) => item,
         };
         self.count_get(item.is_some(), touched, false);
@@ -466,7 +507,7 @@ impl Session {
         }
         let key_of_reply = with_key.then_some(key);
         let Some((facts, value)) = item else {
-            return reply::miss(self.out.text(), head, key_of_reply);
+            return to.miss(self.out.text(), key_of_reply);
         };
         let hit = Hit {
             key: key_of_reply,
@@ -474,14 +515,15 @@ impl Session {
             cas: facts.cas,
             value_bytes: value.len(),
         };
-        reply::hit(self.out.text(), head, &hit);
+        to.hit(self.out.text(), &hit);
         self.out.value(value);
+        self.out.text().extend_from_slice(to.tail());
     }
 
-    fn reply_stored(&mut self, head: Head, verb: StoreVerb, outcome: Outcome<Written>) {
+    fn reply_stored(&mut self, to: ReplyTo, verb: StoreVerb, outcome: Outcome<Written>) {
         let status = match outcome {
-            Err(failure) => return self.fail_packet(head, &failure),
-            Ok(Written::Stored { cas }) => return reply::done(self.out.text(), head, cas),
+            Err(failure) => return self.fail_packet(to, &failure),
+            Ok(Written::Stored { cas }) => return to.done(self.out.text(), cas),
             Ok(Written::Exists) => Status::Exists,
             Ok(Written::NotFound) => Status::NotFound,
             Ok(Written::NotStored) => match verb {
@@ -490,16 +532,16 @@ impl Session {
                 _ => Status::NotStored,
             },
         };
-        reply::refused(self.out.text(), head, status);
+        to.refused(self.out.text(), status);
     }
 
-    fn reply_deleted(&mut self, head: Head, outcome: Outcome<MetaOutcome>) {
+    fn reply_deleted(&mut self, to: ReplyTo, outcome: Outcome<MetaOutcome>) {
         let commands = &self.context.counters.commands;
         let status = match outcome {
-            Err(failure) => return self.fail_packet(head, &failure),
+            Err(failure) => return self.fail_packet(to, &failure),
             Ok(MetaOutcome::Done) => {
                 commands.delete_hits.up();
-                return reply::done(self.out.text(), head, 0);
+                return to.done(self.out.text(), 0);
             }
             Ok(MetaOutcome::NotFound) => {
                 commands.delete_misses.up();
@@ -507,10 +549,10 @@ impl Session {
             }
             Ok(MetaOutcome::Exists | MetaOutcome::NotStored) => Status::Exists,
         };
-        reply::refused(self.out.text(), head, status);
+        to.refused(self.out.text(), status);
     }
 
-    async fn count_packet(&mut self, head: Head, arithmetic: &binary::Arithmetic<'_>) {
+    async fn count_packet(&mut self, to: ReplyTo, arithmetic: &binary::Arithmetic<'_>) {
         let binary::Arithmetic { direction, key, delta, initial, exptime_s, cas } = *arithmetic;
         let letters: &[u8] = if exptime_s.is_some() { b"N C c" } else { b"C c" };
         let mut flags = MetaFlags::from_letters(letters);
@@ -530,19 +572,19 @@ impl Session {
             self.note_created(key, number, exptime_s);
         }
         let status = match outcome {
-            Err(failure) => return self.fail_packet(head, &failure),
+            Err(failure) => return self.fail_packet(to, &failure),
             Ok(Count::Done { number, facts, .. }) => {
-                return reply::number(self.out.text(), head, number, facts.cas);
+                return to.number(self.out.text(), number, facts.cas);
             }
             Ok(Count::NotFound) => Status::NotFound,
             Ok(Count::NotStored) => Status::NotStored,
             Ok(Count::Exists) => Status::Exists,
             Ok(Count::NonNumeric) => Status::NonNumeric,
         };
-        reply::refused(self.out.text(), head, status);
+        to.refused(self.out.text(), status);
     }
 
-    async fn stat_packet(&mut self, head: Head, page: &[u8]) {
+    async fn stat_packet(&mut self, to: ReplyTo, page: &[u8]) {
         let lines = match page {
             b"" | b"items" | b"slabs" | b"sizes" | b"rebate" | b"dictionaries" => {
                 self.stats_page(&String::from_utf8_lossy(page)).await
@@ -563,24 +605,21 @@ impl Session {
             _ => None,
         };
         let Some(lines) = lines else {
-            return reply::refused(self.out.text(), head, Status::NotFound);
+            return to.refused(self.out.text(), Status::NotFound);
         };
-        for (name, value) in lines {
-            reply::stat(self.out.text(), head, &name, &value);
-        }
-        reply::end_of_stats(self.out.text(), head);
+        to.stats(self.out.text(), &lines);
     }
 
-    fn fail_packet(&mut self, head: Head, failure: &Failure) {
+    pub(super) fn fail_packet(&mut self, to: ReplyTo, failure: &Failure) {
         self.count_failure(failure);
         let text = failure.to_string();
         let text = text.strip_prefix("SERVER_ERROR ").unwrap_or(&text);
         let status = match failure {
             Failure::OutOfMemory => {
-                return reply::refused(self.out.text(), head, Status::OutOfMemory);
+                return to.refused(self.out.text(), Status::OutOfMemory);
             }
             Failure::Line(line) if line.text.starts_with(b"SERVER_ERROR object too large") => {
-                return reply::refused(self.out.text(), head, Status::TooLarge);
+                return to.refused(self.out.text(), Status::TooLarge);
             }
             Failure::Line(line) if line.text.starts_with(b"SERVER_ERROR out of memory") => {
                 Status::OutOfMemory
@@ -589,6 +628,6 @@ impl Session {
             Failure::Link(_) => Status::Temporary,
             Failure::Line(_) => Status::Internal,
         };
-        reply::failed(self.out.text(), head, status, text);
+        to.failed(self.out.text(), status, text);
     }
 }

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use protocol::binary::Head;
 use protocol::command::{Command, Get, Keys, Store, StoreVerb};
 use protocol::meta::Meta;
 use protocol::reply::Reply;
@@ -16,6 +15,7 @@ use super::connection::OUT_BYTES_MAX;
 use super::dispatch::{Step, Wire};
 use super::order::Effect;
 use super::packets::PacketIssue;
+use super::reply_to::ReplyTo;
 use super::text::{self, count_cas, count_hit};
 use crate::backend::{GetIssue, Issue, MetaItem, Outcome, Written};
 use crate::counters::CommandKind;
@@ -47,8 +47,8 @@ pub(super) enum Issued<'a> {
         noreply: bool,
     },
     MetaGet(Meta<'a>, Issue<Option<MetaItem>>),
-    /// A request of the binary protocol.
-    Packet(Head, PacketIssue<'a>),
+    /// A packet of the binary protocol, or a call.
+    Packet(ReplyTo, PacketIssue<'a>),
 }
 
 /// The load that a command puts on the connection to a store.
@@ -285,7 +285,7 @@ impl Session {
             Issued::Get(get, issue) => self.reply_get(&get, issue).await,
             Issued::MetaGet(meta, issue) => self.reply_meta_get(&meta, issue).await,
             // The future is boxed, so that sessions that speak text do not reserve memory for it.
-            Issued::Packet(head, issue) => Box::pin(self.settle_packet(head, issue)).await,
+            Issued::Packet(to, issue) => Box::pin(self.settle_packet(to, issue)).await,
             Issued::Store { issue, store } => {
                 let outcome = issue.written().await;
                 if let (Ok(Written::NotStored), StoreVerb::Add) = (&outcome, store.verb) {

@@ -123,32 +123,47 @@ impl Session {
         }
     }
 
-    /// Serves a get of many keys in parts: it writes the values of some keys before it requests more.
+    /// Serves a get of many keys.
     pub(super) async fn get_many(&mut self, get: Get<'_>) {
+        match self.reply_many(&get, &ValueLines { with_cas: get.with_cas }).await {
+            Err(failure) => self.fail(failure, false),
+            Ok(_) if self.closing => {}
+            Ok(Replied { lost: Some(failure), .. }) => self.fail(failure, false),
+            Ok(Replied { lost: None, .. }) => self.line(Reply::End),
+        }
+    }
+
+    /// Answers the items of a get of many keys in parts: it writes the values of some keys before it requests more.
+    pub(super) async fn reply_many<F: ValueForm>(
+        &mut self,
+        get: &Get<'_>,
+        form: &F,
+    ) -> Outcome<Replied> {
         let mut keys = get.keys;
-        let mut lost = None;
+        let mut all = Replied::default();
         loop {
             let (some, rest) = keys.split_at(self.keys_at_once(keys));
-            let part = Get { keys: some, ..get };
+            let part = Get { keys: some, ..*get };
             let long_bytes = self.context.long_bytes(some.map(Key::bytes));
             let traffic = self.traffic_alone(some.count(), long_bytes);
             let issue = self.context.backend.get(&part, traffic, SmallVec::new());
-            let form = ValueLines { with_cas: get.with_cas };
-            match self.reply_items(&part, &form, issue).await {
-                Ok(replied) => lost = lost.or(replied.lost),
+            match self.reply_items(&part, form, issue).await {
+                Ok(replied) => {
+                    all.items_found += replied.items_found;
+                    all.lost = all.lost.or(replied.lost);
+                }
                 // The keys of other servers are still answered.
-                Err(failure @ Failure::Link(_)) => lost = lost.or(Some(failure)),
-                Err(failure) => return self.fail(failure, false),
+                Err(failure @ Failure::Link(_)) => all.lost = all.lost.or(Some(failure)),
+                Err(failure) => return Err(failure),
             }
             if self.closing {
-                return;
+                return Ok(all);
             }
             // Each key counts as a command towards the turn.
             tokio::task::yield_now().await;
-            match (rest, lost.take()) {
-                (Some(rest), failure) => (keys, lost) = (rest, failure),
-                (None, None) => return self.line(Reply::End),
-                (None, Some(failure)) => return self.fail(failure, false),
+            match rest {
+                Some(rest) => keys = rest,
+                None => return Ok(all),
             }
         }
     }
@@ -220,7 +235,7 @@ impl Session {
             let Some(value) = item.value.filter(is_plain) else { return false };
             form.header(text, key, item.flags, value.len(), item.cas);
             text.extend_from_slice(value);
-            text.extend_from_slice(F::TAIL);
+            text.extend_from_slice(form.tail());
             true
         })
     }
@@ -368,7 +383,7 @@ impl Session {
         let value_bytes = value.len();
         self.served += value_bytes / BYTES_PER_COMMAND;
         self.out.value(charged(value, permit));
-        self.out.text().extend_from_slice(F::TAIL);
+        self.out.text().extend_from_slice(form.tail());
         Some(value_bytes)
     }
 
@@ -426,13 +441,14 @@ pub(super) struct Replied {
 
 /// The form in which a protocol answers the items of a get.
 pub(super) trait ValueForm {
-    /// The bytes behind each value.
-    const TAIL: &'static [u8];
     /// Whether a gat counts as a get and not only as a touch, as memcached does in one of its protocols.
     const GAT_IS_GET: bool;
 
     /// Appends the bytes in front of a value.
     fn header(&self, out: &mut Vec<u8>, key: &[u8], client_flags: u32, bytes: usize, cas: u64);
+
+    /// Returns the bytes behind a value.
+    fn tail(&self) -> &'static [u8];
 }
 
 /// The lines of get, gets, gat and gats.
@@ -441,12 +457,16 @@ struct ValueLines {
 }
 
 impl ValueForm for ValueLines {
-    const TAIL: &'static [u8] = b"\r\n";
     const GAT_IS_GET: bool = true;
 
     #[inline]
     fn header(&self, out: &mut Vec<u8>, key: &[u8], client_flags: u32, bytes: usize, cas: u64) {
         reply::value_header(out, key, client_flags, bytes, self.with_cas.then_some(cas));
+    }
+
+    #[inline]
+    fn tail(&self) -> &'static [u8] {
+        b"\r\n"
     }
 }
 

@@ -48,6 +48,14 @@ impl Session {
         self.log_refusal("the client sent bytes that are not a packet of the binary protocol");
     }
 
+    /// Counts and logs bytes that are no call of the Thrift service, after which the connection ends.
+    pub(super) fn note_bad_frame(&self) {
+        self.context.counters.commands.bad_magic.up();
+        self.log_refusal(
+            "the client sent bytes that are not a call of Thrift's binary protocol in a frame",
+        );
+    }
+
     fn log_refusal(&self, what: &'static str) {
         let peer = self.from.map(|from| from.ip());
         if once::is_first(peer, what) {

@@ -1,14 +1,12 @@
-//! Tests `rebate rpc` with the stock Thrift library, as client and as server, and with clients that misbehave. If the
-//! library is not installed, the tests that need it print a message and are skipped. With REBATE_THRIFT_REQUIRED=1, as
-//! in `test.sh`, they fail.
+//! Tests `rebate rpc` with the stock Thrift library, as client and as server, and with clients that misbehave.
 
 mod greedy;
+#[path = "../stock_thrift/mod.rs"]
+mod stock_thrift;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use rebate_tests::Process;
@@ -308,44 +306,7 @@ fn bad_usage_says_what_is_valid() {
     }
 }
 
-/// Returns a command that runs the stock library's peer, with the code that its compiler generated from our IDL.
+/// Returns a command that runs the stock library's peer.
 fn peer(arguments: &[&str]) -> Option<Command> {
-    static STOCK: OnceLock<Option<(PathBuf, PathBuf)>> = OnceLock::new();
-    let (python, code) = STOCK.get_or_init(stock).as_ref()?;
-    let mut command = Command::new(python);
-    command.arg(manifest_dir().join("tests/rpc/thrift_peer.py")).args(arguments);
-    command.env("PYTHONPATH", code).env("PYTHONDONTWRITEBYTECODE", "1");
-    Some(command)
-}
-
-fn stock() -> Option<(PathBuf, PathBuf)> {
-    let imports = |python: &&str| {
-        let found = Command::new(python).args(["-c", "import thrift"]).output();
-        found.is_ok_and(|output| output.status.success())
-    };
-    let Some(python) = ["/usr/bin/python3", "python3"].into_iter().find(imports) else {
-        return missing("Python with thrift (package python3-thrift)");
-    };
-    let code = Path::new(env!("CARGO_TARGET_TMPDIR")).join("thrift-python");
-    std::fs::create_dir_all(&code).expect("a folder for what the compiler makes");
-    for name in ["memcached", "post_storage", "unique_id"] {
-        let idl = manifest_dir().join(format!("../rpc/idl/{name}.thrift"));
-        let mut compiler = Command::new("thrift");
-        let Ok(output) = compiler.args(["--gen", "py", "-out"]).arg(&code).arg(&idl).output()
-        else {
-            return missing("Thrift's compiler (package thrift-compiler)");
-        };
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    }
-    Some((python.into(), code))
-}
-
-fn manifest_dir() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn missing<T>(what: &str) -> Option<T> {
-    assert!(std::env::var_os("REBATE_THRIFT_REQUIRED").is_none(), "these tests need {what}");
-    eprintln!("SKIPPED: this machine has no {what}");
-    None
+    stock_thrift::python("rpc/thrift_peer.py", arguments)
 }

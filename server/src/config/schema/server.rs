@@ -12,8 +12,8 @@ use crate::config::keys::{Key, Kind, MEMORY_MAX, THREADS_MAX, TIME_MS_MAX, hot, 
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
     /// The services of this process: `all`, or any of `frontend` (memcached clients, and gRPC's Cache), `compression`,
-    /// `store`, `scheduler`, `programs`. Only a frontend listens on `listen`, `unix_socket` and `near_listen`. A
-    /// process without a frontend needs `grpc_listen`, `lane_listen` or `programs.listen`.
+    /// `store`, `scheduler`, `programs`. Only a frontend listens on `listen`, `unix_socket`, `near_listen` and
+    /// `thrift_listen`. A process without a frontend needs `grpc_listen`, `lane_listen` or `programs.listen`.
     pub roles: Vec<RoleName>,
     /// TCP addresses for clients. Port 0 takes a free port. `tls://` before an address means TLS ([TLS](tls.md)). An
     /// address other than loopback needs rules about clients (`access_file` or `token_file`) or `insecure`.
@@ -32,6 +32,9 @@ pub struct ServerConfig {
     /// A Unix socket on which [near clients](near.md) of this host connect. Their requests come through shared memory,
     /// without the kernel. TCP stays on. A socket file on which nobody listens is replaced.
     pub near_listen: Option<PathBuf>,
+    /// TCP addresses for [Thrift clients](thrift.md), in the form of `listen` and with its conditions. They call
+    /// memcached's commands as functions. `listen` stays on.
+    pub thrift_listen: Vec<String>,
     /// The permission bits of Unix sockets, memcached's `-a`.
     pub unix_socket_mode: u32,
     /// The address of HTTP for `/metrics`, `/healthz`, `/readyz`, `/config`, and `/scheduler` of a scheduler. Empty
@@ -57,7 +60,7 @@ pub struct ServerConfig {
     /// connections to every memcached server.
     pub threads: usize,
     /// The most clients. Further clients get `ERROR Too many open connections` and are closed. If there are listeners
-    /// of several kinds (memcached, gRPC, programs, lanes, near), a sixteenth is reserved for each kind, so that
+    /// of several kinds (memcached, gRPC, programs, lanes, near, Thrift), a sixteenth is reserved for each kind, so that
     /// clients of one kind do not lock out the others. At start the limit on open files is raised to fit. If it cannot
     /// be raised, `rebate serve` lowers this key to what fits, also after a reload, and warns; `rebate memcached` does
     /// not start, like memcached.
@@ -76,9 +79,9 @@ pub struct ServerConfig {
     /// your supervisor waits before SIGKILL.
     pub drain_timeout_ms: u64,
     /// The time after which a silent client loses its connection; 0 means never. It holds for memcached clients on TCP,
-    /// between commands, within a command line and within a value, and for callers of programs between requests. It is
-    /// meant for clients that forget connections. If it is shorter than their pools keep idle connections, they
-    /// reconnect for nothing.
+    /// between commands, within a command line and within a value, for Thrift clients between calls, and for callers of
+    /// programs between requests. It is meant for clients that forget connections. If it is shorter than their pools
+    /// keep idle connections, they reconnect for nothing.
     pub idle_timeout_s: u64,
     /// The memory of the whole process. 0 means the sum of its [parts](#memory). `rebate_memory_max_bytes` shows the
     /// parts.
@@ -104,7 +107,7 @@ pub struct ServerConfig {
     /// The file with lines `USER:PASSWORD` for the login of memcached's text protocol. Every user may do everything.
     /// SIGHUP reads the file again. It cannot be combined with `access_file`. `rebate memcached -Y` sets it.
     pub token_file: Option<PathBuf>,
-    /// With `true`, `rebate serve` also starts if other hosts can reach `listen` or `grpc_listen` and every client may
+    /// With `true`, `rebate serve` also starts if other hosts can reach `listen`, `thrift_listen` or `grpc_listen` and every client may
     /// do everything. `rebate memcached` has `true`, and warns.
     pub insecure: bool,
 }
@@ -118,6 +121,7 @@ impl Default for ServerConfig {
             listen: vec!["127.0.0.1:11211".to_owned()],
             unix_socket: None,
             near_listen: None,
+            thrift_listen: Vec::new(),
             unix_socket_mode: 0o700,
             admin_listen: String::new(),
             admin_hosts: Vec::new(),
@@ -152,6 +156,7 @@ pub(super) const KEYS: &[Key] = &[
     restart("server.lane_listen", Kind::Path).flag("--lane-listen"),
     restart("server.unix_socket", Kind::Path).flag("--unix-socket"),
     restart("server.near_listen", Kind::Path).flag("--near-listen"),
+    restart("server.thrift_listen", Kind::Addresses).flag("--thrift-listen"),
     restart("server.unix_socket_mode", Kind::Mode),
     restart("server.admin_listen", Kind::Address).flag("--admin-listen"),
     hot("server.admin_hosts", Kind::Hosts),
