@@ -19,6 +19,8 @@ pub struct Rules {
     pub items_may_vanish: bool,
     /// A get may miss an item that is there.
     pub misses_may_lie: bool,
+    /// An item that cannot be read may be missed and still be there.
+    pub unreadable_may_stay: bool,
     /// A CAS number may be that of another item, because a server has started anew.
     pub cas_may_repeat: bool,
     /// A request without an answer takes effect before those that were sent after it on its connection, or never.
