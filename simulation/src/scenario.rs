@@ -485,6 +485,14 @@ impl Scenario {
         if self.ends_servers() || self.has(|kind| matches!(kind, FaultKind::Restart(..))) {
             return false;
         }
+        // Who waits too long for memory is refused, and a slow store keeps each part of it for longer.
+        let holds_memory = |kind: &FaultKind| match kind {
+            FaultKind::Hostile(hostile, _) => hostile.holds_memory(),
+            _ => false,
+        };
+        if self.has(holds_memory) && self.weather().store_bytes_per_ms.is_some() {
+            return false;
+        }
         let is_of_stores = |kind: &FaultKind| match kind {
             FaultKind::Reset(link) | FaultKind::Lose(link) | FaultKind::Cut(link, ..) => {
                 matches!(link, Link::Store(..))
