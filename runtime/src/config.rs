@@ -109,7 +109,7 @@ pub enum StartError {
     /// The system did not start a thread.
     #[error("a core's thread did not start: {0}; fewer cores or a higher limit of threads help")]
     Thread(#[source] std::io::Error),
-    /// A device did not open.
+    /// A device cannot be opened as configured, or software is lost.
     #[error("device {0:?} did not open: {1}")]
     Open(String, DeviceError),
 }

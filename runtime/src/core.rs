@@ -23,7 +23,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use device::{Job, Task};
+use device::{Device, DeviceError, Job, Task};
 use policy::{DeviceState, Policy};
 use units::{Nanos, Op, Prng};
 
@@ -107,27 +107,27 @@ struct Clock {
 }
 
 impl Runtime {
-    /// Opens one queue per device. Device 0 must be software that can read what every other device writes.
+    /// Opens one queue per device. Device 0 must be software that can read what every other device writes. Another
+    /// device that is lost starts retired, and a probe takes it into service once it is back.
     ///
     /// # Errors
     /// [`StartError`] says what is missing or which device did not open.
     pub fn new(config: RuntimeConfig, waker: &Waker) -> Result<Self, StartError> {
         config.check()?;
-        let mut slots = Vec::with_capacity(config.devices.len());
-        for device in &config.devices {
-            let every = config.verify_every.filter(|_| !device.runs_own_code());
-            let slot = Slot::open(device, waker.clone(), every);
-            slots.push(slot.map_err(|error| StartError::Open(device.name().to_owned(), error))?);
-        }
+        let slots = open_slots(&config, waker)?;
         let states: Vec<_> = slots.iter().map(Slot::state).collect();
         let mut fallback = [Fallback::Prefer; OPS];
         fallback[Op::Compress.index()] = config.compress;
         fallback[Op::Decompress.index()] = config.decompress;
         let names = config.devices.iter().map(|device| device.name().to_owned()).collect();
+        let metrics = Metrics::new(names);
+        let is_retired = |index: &usize| slots[*index].retired.is_some();
+        let retired = (0..slots.len()).filter(is_retired);
+        let retired = retired.inspect(|index| metrics.count_lost(*index)).count();
         let mut runtime = Self {
             devices: Devices {
                 slots,
-                retired: 0,
+                retired,
                 dequeue_batch: usize::MAX,
                 reprobe_after: config.reprobe_after,
                 waker: waker.clone(),
@@ -160,7 +160,7 @@ impl Runtime {
                 next_expiry_check: Nanos(0),
                 until_sampled: 1,
             },
-            metrics: Arc::new(Metrics::new(names)),
+            metrics: Arc::new(metrics),
         };
         runtime.set_limits(config.limits);
         Ok(runtime)
@@ -319,6 +319,19 @@ impl Runtime {
         }
         self.with_hooked(outstanding)
     }
+}
+
+fn open_slots(config: &RuntimeConfig, waker: &Waker) -> Result<Vec<Slot>, StartError> {
+    let open = |(index, device): (usize, &Arc<dyn Device>)| {
+        let every = config.verify_every.filter(|_| !device.runs_own_code());
+        match Slot::open(device, waker.clone(), every) {
+            Err(DeviceError::Lost) if index > 0 => {
+                Ok(Slot::lost(device, every, config.clock.now(), config.reprobe_after))
+            }
+            opened => opened.map_err(|error| StartError::Open(device.name().to_owned(), error)),
+        }
+    };
+    config.devices.iter().enumerate().map(open).collect()
 }
 
 impl Decisions {

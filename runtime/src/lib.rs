@@ -15,6 +15,7 @@ mod entry;
 mod history;
 mod job_table;
 pub mod metrics;
+mod no_queue;
 pub mod qualification;
 mod read_back;
 pub mod reputation;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use device::{
-    Capabilities, Completion, Device, DeviceError, Job, Queue, Refused, Successions, Task, Waiting,
+    Capabilities, Completion, Device, DeviceError, Job, Queue, Refused, RefusedReason, Successions,
+    Task, Waiting,
 };
 use policy::DeviceState;
 use units::{Nanos, Op};
@@ -14,6 +15,7 @@ use units::{Nanos, Op};
 use crate::breaker::WAITS_MAX;
 use crate::chains::ChainKind;
 use crate::costs::{Costs, SubmitSample};
+use crate::no_queue::NoQueue;
 use crate::read_back::ReadBackSampling;
 use crate::time::Time;
 
@@ -148,10 +150,30 @@ impl Slot {
         waker: Waker,
         verify_every: Option<NonZeroU32>,
     ) -> Result<Self, DeviceError> {
-        let queue = device.open_queue(waker)?;
+        Ok(Self::new(device, device.open_queue(waker)?, verify_every))
+    }
+
+    /// Returns the slot of a device that is lost when it is first opened. It is retired, and the first probe opens it.
+    pub(crate) fn lost(
+        device: &Arc<dyn Device>,
+        verify_every: Option<NonZeroU32>,
+        now: Nanos,
+        reprobe_after: Nanos,
+    ) -> Self {
+        let queue = Box::new(NoQueue(RefusedReason::Lost));
+        let mut slot = Self::new(device, queue, verify_every);
+        slot.retire(now, reprobe_after);
+        slot
+    }
+
+    fn new(
+        device: &Arc<dyn Device>,
+        queue: Box<dyn Queue>,
+        verify_every: Option<NonZeroU32>,
+    ) -> Self {
         let capabilities = device.capabilities().clone();
         let polled = Vec::with_capacity(capabilities.queue_depth.min(POLLED_MAX));
-        Ok(Self {
+        Self {
             device: Arc::clone(device),
             successions: device.successions(),
             shows_jobs: queue.shows_jobs(),
@@ -170,7 +192,7 @@ impl Slot {
             completion_cost: CompletionCost::default(),
             polls: 0,
             eligible: [Eligible::unknown(TaskShape::NONE); OPS],
-        })
+        }
     }
 
     #[inline(always)]
@@ -490,6 +512,7 @@ impl Slot {
         }
         self.read_back.restart();
         self.queue = self.device.open_queue(waker)?;
+        self.shows_jobs = self.queue.shows_jobs();
         self.in_flight = 0;
         self.in_flight_bytes = 0;
         self.polled.clear();

@@ -48,6 +48,23 @@ fn a_device_that_came_back_is_found_by_one_probe() {
 }
 
 #[test]
+fn a_device_that_is_lost_at_the_start_is_used_once_it_is_back() {
+    let device = Script::polled();
+    device.state().is_dead = true;
+    let mut rig = Rig::new(Arc::clone(&device) as _);
+    assert_eq!(rig.core.metrics().losses()[DEVICE].1, 1);
+    assert_eq!(rig.path(0), in_software(Reason::DeviceLost));
+    rig.clock.advance(REPROBE);
+    assert_eq!((rig.path(1), probes(&rig)), (in_software(Reason::DeviceLost), (1, 0)));
+    device.state().is_dead = false;
+    rig.clock.advance(Nanos(2 * REPROBE.0));
+    let probe = rig.submit(2);
+    device.do_one();
+    rig.core.turn();
+    assert_eq!((rig.finished(probe).path, probes(&rig)), (PROBE, (2, 1)));
+}
+
+#[test]
 fn each_failure_doubles_the_wait_up_to_a_bound() {
     let (_device, mut rig) = retired();
     let mut waits = Vec::new();

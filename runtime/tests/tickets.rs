@@ -9,7 +9,7 @@ use std::task::{Context, Wake, Waker};
 
 use common::*;
 use device::engines::lz4;
-use device::{Device, DeviceError, FaultPlan, Loss, Software};
+use device::{Device, DeviceError, FaultPlan, Software};
 use policy::Reason;
 use runtime::{Fallback, Runtime, StartError};
 use units::ManualClock;
@@ -183,8 +183,12 @@ fn a_start_with_streams_that_software_cannot_read_is_refused() {
 }
 
 #[test]
-fn a_device_that_does_not_open_is_named() {
-    let plan = FaultPlan { lose_after: Some(0), loss: Loss::Reported, ..FaultPlan::default() };
-    let error = refused(vec![software(), faulty(plan)], Fallback::Prefer);
-    assert_eq!(error.to_string(), "device \"faulty-software\" did not open: device lost");
+fn a_device_that_cannot_be_opened_is_named() {
+    let device = Script::polled();
+    device.state().open_error = Some(DeviceError::Misconfigured("no queue is left".to_owned()));
+    let error = refused(vec![software(), device], Fallback::Prefer);
+    assert_eq!(
+        error.to_string(),
+        "device \"script\" did not open: misconfigured: no queue is left"
+    );
 }

@@ -121,6 +121,8 @@ pub enum FaultKind {
     WrongReload(Mistake),
     /// A frontend uses a new dictionary for the values of most keys, as after a training.
     Train(usize, usize),
+    /// A bit flips in each compressed value that a server of the ring has.
+    FlipBits(usize),
     /// A server is taken from the list for a time (ms).
     Unlist(usize, u64),
     /// The accelerator of a frontend misbehaves for a time (ms).
@@ -246,8 +248,20 @@ impl Scenario {
             let fault = scenario.draw_fault(random);
             scenario.faults.push(fault);
         }
+        scenario.add_flipped_bits();
         scenario.faults.sort_by_key(|fault| fault.at_ms);
         scenario
+    }
+
+    /// Adds a fault that came later. It has a generator of its own, so that the other seeds stand for what they did.
+    fn add_flipped_bits(&mut self) {
+        let random = &mut Prng::new(self.seed ^ FLIPS_SEED);
+        let is_meant = self.deployment.servers > 0 && self.deployment.path == ValuePath::Compress;
+        if is_meant && random.below(8) == 0 {
+            let store = random.below(self.deployment.servers as u64) as usize;
+            let at_ms = random.below(LAST_FAULT_MS);
+            self.faults.push(Fault { at_ms, kind: FaultKind::FlipBits(store) });
+        }
     }
 
     fn draw_fault(&self, random: &mut Prng) -> Fault {
@@ -429,6 +443,11 @@ impl Scenario {
         self.has(|kind| matches!(kind, FaultKind::Accelerator(_, Trouble::Lies, _)))
     }
 
+    /// Returns whether values are damaged where they are stored.
+    pub fn has_flipped_bits(&self) -> bool {
+        self.has(|kind| matches!(kind, FaultKind::FlipBits(_)))
+    }
+
     /// Returns the most wrong results that a frontend may get before it stops to use its accelerator: what opens the
     /// breaker, what is in the accelerator then, and what probes bring back.
     pub fn wrong_results_max(&self, frontend: usize) -> u64 {
@@ -448,8 +467,11 @@ impl Scenario {
             // What a lying accelerator wrote before it was found out cannot be read.
             items_may_vanish: deployment.is_small
                 || self.has_lies()
+                || self.has_flipped_bits()
                 || self.may_lose_dictionaries(),
             misses_may_lie: is_ring && deployment.lost_keys != LostKeys::Error,
+            // It stays if the connection to its server is lost before it is removed.
+            unreadable_may_stay: self.has_flipped_bits(),
             cas_may_repeat: self.ends_servers(),
             requests_stay_in_order: !is_ring,
             old_items_may_return: is_ring
@@ -461,6 +483,14 @@ impl Scenario {
     /// Returns whether bystanders must get an answer to every request, which is no error.
     pub fn must_answer_bystanders(&self) -> bool {
         if self.ends_servers() || self.has(|kind| matches!(kind, FaultKind::Restart(..))) {
+            return false;
+        }
+        // Who waits too long for memory is refused, and a slow store keeps each part of it for longer.
+        let holds_memory = |kind: &FaultKind| match kind {
+            FaultKind::Hostile(hostile, _) => hostile.holds_memory(),
+            _ => false,
+        };
+        if self.has(holds_memory) && self.weather().store_bytes_per_ms.is_some() {
             return false;
         }
         let is_of_stores = |kind: &FaultKind| match kind {
@@ -545,6 +575,7 @@ impl fmt::Display for Scenario {
     }
 }
 
+const FLIPS_SEED: u64 = 0x666c_6970_7065_6421;
 /// The dictionaries of which a training takes one.
 pub const DICTIONARIES: usize = 4;
 /// The longest drain of a frontend.

@@ -12,8 +12,10 @@ use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
-use device::{Capabilities, Device, DeviceError, Queue, Refused, RefusedReason};
+use device::{Capabilities, Device, DeviceError, Queue, RefusedReason};
 use units::Prng;
+
+use crate::no_queue::NoQueue;
 
 pub use fallback::fallback;
 pub use problem::Problem;
@@ -86,27 +88,11 @@ impl Device for Withdrawn {
     }
 
     fn open_queue(&self, _waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
-        Ok(Box::new(NoQueue))
+        Ok(Box::new(NoQueue(RefusedReason::Unsupported)))
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.inner.counters().into_iter().chain([("withdrawn", 1)]).collect()
-    }
-}
-
-struct NoQueue;
-
-impl Queue for NoQueue {
-    fn try_submit(&mut self, job: Box<device::Job>) -> Result<(), Refused> {
-        Err(Refused { job, reason: RefusedReason::Unsupported })
-    }
-
-    fn poll(&mut self, _done: &mut Vec<device::Completion>) -> usize {
-        0
-    }
-
-    fn pending(&self) -> usize {
-        0
     }
 }
 

@@ -190,6 +190,8 @@ pub struct Script {
 pub struct ScriptState {
     /// Whether the device refuses jobs and new queues as lost.
     pub is_dead: bool,
+    /// The error of the next queues that are opened.
+    pub open_error: Option<DeviceError>,
     /// Whether the device returns a job when it is cancelled.
     pub cancels: bool,
     /// The number of jobs accepted since the start.
@@ -249,6 +251,9 @@ impl Device for Script {
         let mut state = self.state.lock();
         if state.is_dead {
             return Err(DeviceError::Lost);
+        }
+        if let Some(error) = &state.open_error {
+            return Err(error.clone());
         }
         state.opened += 1;
         Ok(Box::new(ScriptQueue {

@@ -56,12 +56,17 @@ pub(super) fn apply(state: &State, record: &Record, rules: Rules) -> Vec<State> 
     }
     // A miss that tells nothing about the item. A value that cannot be read is a miss, too, also for a fetch that makes
     // what is missing.
-    let is_miss = record.answer == Answer::Miss;
+    let is_miss = matches!(record.answer, Answer::Miss | Answer::NotStored);
     let is_fetch = matches!(record.ask, Ask::Fetch { .. });
-    let may_lie = rules.misses_may_lie && (is_fetch || record.ask == Ask::Get)
+    let is_read = is_fetch || record.ask == Ask::Get;
+    let is_edit = matches!(record.ask, Ask::Append(_) | Ask::Count(_));
+    let may_lie = rules.misses_may_lie && is_read
+        || rules.unreadable_may_stay && (is_read || is_edit)
         || rules.items_may_vanish && is_fetch;
     if is_miss && may_lie {
-        after.push(state.clone());
+        if !after.contains(state) {
+            after.push(state.clone());
+        }
         if is_fetch && !after.contains(&None) {
             after.push(None);
         }

@@ -54,6 +54,21 @@ impl Memcached {
         self.items.values().filter(|item| !self.has_expired(item)).count()
     }
 
+    /// Flips a bit of every compressed value whose frame names no dictionary, as memory that fails does. Returns the keys.
+    pub fn flip_bits(&mut self) -> Vec<Vec<u8>> {
+        let framed = self.items.iter_mut().filter(|(_, item)| item.value.first() == Some(&FRAME));
+        let flip = |(key, item): (&Vec<u8>, &mut Item)| {
+            *item.value.last_mut()? ^= 1;
+            Some(key.clone())
+        };
+        framed.filter_map(flip).collect()
+    }
+
+    /// Returns the CAS number of an item that has not expired.
+    pub fn cas(&self, key: &[u8]) -> Option<u64> {
+        self.items.get(key).filter(|item| !self.has_expired(item)).map(|item| item.cas)
+    }
+
     /// Returns whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -191,6 +206,8 @@ fn counted(value: &[u8]) -> Option<u64> {
     if is_number { number(value.trim_ascii_end()) } else { None }
 }
 
+/// The first byte of a frame without a dictionary.
+const FRAME: u8 = 0xFC;
 const THIRTY_DAYS_S: i64 = 60 * 60 * 24 * 30;
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// A value that fits into the largest item for every key.

@@ -10,8 +10,12 @@ use super::{Memcached, Step};
 use crate::network::{Endpoint, ListeningPort};
 
 /// Serves clients for as long as the future is polled. `unix_s` is the date at `since`.
-pub async fn serve(mut port: ListeningPort, since: Instant, unix_s: i64) {
-    let model = Rc::new(RefCell::new(Memcached::default()));
+pub async fn serve(
+    mut port: ListeningPort,
+    model: Rc<RefCell<Memcached>>,
+    since: Instant,
+    unix_s: i64,
+) {
     loop {
         let (connection, _) = poll_fn(|task| port.poll_next(task)).await;
         let model = Rc::clone(&model);

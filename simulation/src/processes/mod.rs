@@ -93,6 +93,7 @@ async fn run_here(options: &Options, mut report: impl FnMut(&Summary)) -> Result
         random: Prng::new(options.seed),
         options: options.clone(),
         turn: 0,
+        next_key: 0,
         summary: Summary::default(),
     };
     let is_done = |summary: &Summary| {
@@ -112,6 +113,8 @@ struct Run {
     random: Prng,
     /// The number of faults so far. It says which process is next.
     turn: usize,
+    /// The first key that no round has used.
+    next_key: u64,
     summary: Summary,
 }
 
@@ -171,13 +174,17 @@ impl Run {
     }
 
     fn start_clients(&mut self, world: &Rc<World>, tasks: &mut JoinSet<()>, is_quiet: bool) {
+        let batch_max = 1 + self.random.below(BATCH_MAX);
+        let requests = self.options.clients as u64 * BATCHES * (1 + batch_max) / 2;
         // With few requests per key, those without an answer can be in few orders.
-        let keys = 30 + self.random.below(70);
+        let keys = (requests / REQUESTS_PER_KEY).max(KEYS_MIN);
+        let first_key = self.next_key;
+        self.next_key += keys;
         let habits = Habits {
             keys,
-            first_key: self.summary.rounds as u64 * 100,
-            batches: 60,
-            batch_max: 1 + self.random.below(24),
+            first_key,
+            batches: BATCHES,
+            batch_max,
             pause_max_ms: [0, 20, 60][self.random.below(3) as usize],
             value_bytes_max: [300, 20_000, 200_000][self.random.below(3) as usize],
             // A stopped process also stops its clock. A flush without an answer may come in any later round.
@@ -309,6 +316,13 @@ async fn is_served(frontend: &str) -> Result<(), String> {
     }
 }
 
+/// The batches of each client in a round, and the most requests of the longest of them.
+const BATCHES: u64 = 60;
+const BATCH_MAX: u64 = 24;
+/// The requests of a round for each key of each kind. Half of them are about keys of one kind, the registers.
+const REQUESTS_PER_KEY: u64 = 24;
+/// The least keys of each kind, so that clients meet at some and not at all of them.
+const KEYS_MIN: u64 = 20;
 /// One round of so many has no faults.
 const QUIET_EVERY: usize = 8;
 /// The time that servers get to recover after the last fault of a round.

@@ -1,6 +1,9 @@
 //! The processes of a run: frontends, memcached servers, a compression service and a scheduler. Each keeps its port
 //! when it starts again.
 
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,12 +23,37 @@ pub(super) enum Role {
     Scheduler,
 }
 
+/// Where a process writes its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Log {
+    /// It is kept and shown if something is wrong.
+    Kept,
+    /// Its disk is full.
+    FullDisk,
+    /// The reader of its pipe is gone.
+    Closed,
+}
+
+impl Log {
+    const ALL: [Log; 3] = [Log::Kept, Log::FullDisk, Log::Closed];
+
+    fn open(self) -> io::Result<Stdio> {
+        Ok(match self {
+            Log::Kept => Stdio::piped(),
+            Log::FullDisk => File::options().write(true).open("/dev/full")?.into(),
+            Log::Closed => io::pipe()?.1.into(),
+        })
+    }
+}
+
 /// The processes of a deployment and what they are started with.
 pub(super) struct Servers {
     binary: PathBuf,
     /// The store of the frontends, as `--store` has it.
     store: String,
     slots: Vec<Slot>,
+    /// The number of processes that were started. Their logs differ in turn.
+    launches: Cell<usize>,
 }
 
 /// A process with its port. The process is missing while it is down, and while something is done with it.
@@ -63,7 +91,7 @@ impl Servers {
             true => "embedded".to_owned(),
             false => format!("memcached://{}", stores.join(",")),
         };
-        let mut servers = Self { binary: binary.to_owned(), store, slots };
+        let mut servers = Self { binary: binary.to_owned(), store, slots, launches: Cell::new(0) };
         for index in 0..servers.slots.len() {
             let process = servers.launch(index).run()?;
             servers.slots[index].process = Some(process);
@@ -122,9 +150,12 @@ impl Servers {
                 scheduler.into_iter().for_each(|address| add("--scheduler", address));
             }
         }
+        let launches = self.launches.replace(self.launches.get() + 1);
+        let log = Log::ALL[launches % Log::ALL.len()];
         let mut command = Command::new(&self.binary);
-        command.args(arguments).env("RUST_LOG", "error");
-        Launch::Rebate(command)
+        // A log that cannot be written gets many lines.
+        command.args(arguments).env("RUST_LOG", if log == Log::Kept { "error" } else { "debug" });
+        Launch::Rebate(command, log)
     }
 
     /// Returns the processes that have ended though nothing has killed them, with their output.
@@ -149,7 +180,7 @@ pub(super) enum Launch {
     /// memcached on a port.
     Memcached(u16),
     /// A service of Rebate.
-    Rebate(Command),
+    Rebate(Command, Log),
 }
 
 impl Launch {
@@ -163,8 +194,9 @@ impl Launch {
                 let started = memcached(Some(port), None, Stdio::piped(), &["-m", "256"]);
                 started.map(|(process, _)| process)
             }
-            Launch::Rebate(mut command) => {
-                let mut process = Process::start(&mut command)?;
+            Launch::Rebate(mut command, log) => {
+                let stderr = log.open().map_err(|error| format!("no log {log:?}: {error}"))?;
+                let mut process = Process::start_with(&mut command, stderr)?;
                 process.await_ready(TIMEOUT, "address", |process| {
                     process.printed("listening on ").or_else(|| process.printed("grpc on "))
                 })?;

@@ -91,6 +91,7 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
             servers.change_keys(|file| file.damage());
             servers.change_keys(KeyFile::activate_newest);
         }
+        FaultKind::FlipBits(store) => servers.flip_bits(store),
         FaultKind::Unlist(server, time_ms) => {
             servers.list(server, false);
             sleep(time(time_ms)).await;

@@ -96,6 +96,9 @@ pub(super) async fn judge_end(world: &Rc<World>, scenario: &Scenario, servers: &
         }
         judge_metrics(world, scenario, index, &server.metrics());
     });
+    for key in servers.flipped() {
+        judge_flipped(world, servers, &String::from_utf8_lossy(&key)).await;
+    }
     // Connections that were lost are given up by the system, and values that were begun by the server.
     sleep(scenario.end_max()).await;
     servers.each(|index, server| {
@@ -150,6 +153,22 @@ async fn is_served(world: &World, frontend: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// Reads a key in whose value a bit was flipped. If that is a miss, the item must be gone, so that it can be added.
+async fn judge_flipped(world: &World, servers: &Servers, key: &str) {
+    let network = world.net.of_host(Host(99));
+    let read = async {
+        let connection = network.connect_to(&frontend_host(0).memcached()).await?;
+        connection.write_all(format!("get {key}\r\n").as_bytes()).await?;
+        let mut space = [0; 64];
+        let bytes = connection.read(&mut space).await?;
+        Ok::<_, std::io::Error>(space[..bytes].starts_with(b"END"))
+    };
+    let is_missed = matches!(timeout(RECOVERY_MAX, read).await, Ok(Ok(true)));
+    if is_missed && servers.flipped().iter().any(|left| left == key.as_bytes()) {
+        world.problem(format!("the value of {key} cannot be read, and stays"));
+    }
+}
+
 /// Compares the metrics of a frontend with what the clients know.
 fn judge_metrics(world: &World, scenario: &Scenario, index: usize, page: &str) {
     for name in ["rebate_task_restarts_total", "rebate_connections_failed_total"] {
@@ -200,6 +219,10 @@ fn judge_metrics(world: &World, scenario: &Scenario, index: usize, page: &str) {
 
 /// Compares what a frontend counts as wrong values with what its accelerator can have made wrong.
 fn judge_values(world: &World, scenario: &Scenario, index: usize, page: &str) {
+    // The accelerator that wrote a value is blamed if the value is damaged later.
+    if scenario.has_flipped_bits() {
+        return;
+    }
     let of_accelerator = sum(page, "rebate_device_corrupt_total");
     let most = scenario.wrong_results_max(index) as f64;
     if of_accelerator > most {

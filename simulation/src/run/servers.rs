@@ -18,7 +18,7 @@ use super::dictionaries;
 use super::files::{ConfigFile, ItemFile, KeyFile};
 use crate::accelerator::Accelerator;
 use crate::disk::HostDisk;
-use crate::memcached;
+use crate::memcached::{self, Memcached};
 use crate::network::Host;
 use crate::process::{HostClock, Process};
 use crate::scenario::{
@@ -32,7 +32,7 @@ pub(super) struct Servers {
     deployment: Deployment,
     seed: u64,
     frontends: RefCell<Vec<Frontend>>,
-    stores: RefCell<Vec<Process>>,
+    stores: RefCell<Vec<Store>>,
     /// The accelerator on the host of each frontend. Only some deployments use them.
     accelerators: Vec<Arc<Accelerator>>,
     /// The keys of sealed values, where values are sealed.
@@ -49,6 +49,14 @@ pub(super) struct Servers {
     was_disk_troubled: Cell<bool>,
     /// The frontends that did not start because of the disk.
     not_started: RefCell<BTreeSet<usize>>,
+}
+
+/// A memcached server of the ring.
+struct Store {
+    process: Process,
+    model: Rc<RefCell<Memcached>>,
+    /// The items in which a bit was flipped: their keys and CAS numbers.
+    flipped: RefCell<Vec<(Vec<u8>, Option<u64>)>>,
 }
 
 struct Frontend {
@@ -84,8 +92,8 @@ impl Servers {
             not_started: RefCell::default(),
         };
         for store in 0..deployment.servers {
-            let process = servers.start_store(store)?;
-            servers.stores.borrow_mut().push(process);
+            let started = servers.start_store(store)?;
+            servers.stores.borrow_mut().push(started);
         }
         servers.list_servers();
         for frontend in 0..deployment.frontends {
@@ -103,14 +111,16 @@ impl Servers {
         self.deployment.frontends
     }
 
-    fn start_store(&self, index: usize) -> Result<Process, String> {
+    fn start_store(&self, index: usize) -> Result<Store, String> {
         let host = store_host(index);
         let port = self.world.net.of_host(host).listen_here(&host.memcached());
         let port = port.map_err(|error| format!("store {index} cannot listen: {error}"))?;
         let since = tokio::time::Instant::now();
         let unix_s = (UNIX_S + self.world.now_ms() / 1_000) as i64;
-        let serve = || drop(tokio::task::spawn_local(memcached::serve(port, since, unix_s)));
-        Ok(Process::start(serve).0)
+        let model = Rc::<RefCell<Memcached>>::default();
+        let serving = memcached::serve(port, Rc::clone(&model), since, unix_s);
+        let (process, _) = Process::start(|| tokio::task::spawn_local(serving));
+        Ok(Store { process, model, flipped: RefCell::default() })
     }
 
     fn start_frontend(&self, index: usize) -> Result<Frontend, String> {
@@ -152,7 +162,7 @@ impl Servers {
                 }
             }
             Server::Store(index) => {
-                self.stores.borrow()[index].kill();
+                self.stores.borrow()[index].process.kill();
                 self.world.lose_items(self.deployment.servers == 1);
             }
         }
@@ -243,7 +253,7 @@ impl Servers {
     fn process(&self, server: Server) -> Process {
         match server {
             Server::Frontend(index) => self.frontends.borrow()[index].process.clone(),
-            Server::Store(index) => self.stores.borrow()[index].clone(),
+            Server::Store(index) => self.stores.borrow()[index].process.clone(),
         }
     }
 
@@ -265,7 +275,28 @@ impl Servers {
         let stores = self.stores.borrow();
         let listed = self.listed.borrow();
         let mut used = stores.iter().zip(&*listed).filter(|(_, is_listed)| **is_listed).peekable();
-        used.peek().is_some() && used.all(|(store, _)| !store.is_running())
+        used.peek().is_some() && used.all(|(store, _)| !store.process.is_running())
+    }
+
+    /// Flips a bit of each compressed value that a server of the ring has.
+    pub(super) fn flip_bits(&self, store: usize) {
+        let store = &self.stores.borrow()[store];
+        let mut model = store.model.borrow_mut();
+        let flipped = model.flip_bits().into_iter();
+        let with_cas = flipped.map(|key| (model.cas(&key), key)).map(|(cas, key)| (key, cas));
+        store.flipped.borrow_mut().extend(with_cas);
+    }
+
+    /// Returns the keys of the items in which a bit was flipped and that nobody has written since.
+    pub(super) fn flipped(&self) -> Vec<Vec<u8>> {
+        let stores = self.stores.borrow();
+        let left = stores.iter().flat_map(|store| {
+            let (model, flipped) = (store.model.borrow(), store.flipped.borrow());
+            let is_left =
+                |(key, cas): &&(Vec<u8>, Option<u64>)| cas.is_some() && model.cas(key) == *cas;
+            flipped.iter().filter(is_left).map(|(key, _)| key.clone()).collect::<Vec<_>>()
+        });
+        left.collect()
     }
 
     /// Returns whether the process of a frontend can do anything.
