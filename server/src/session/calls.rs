@@ -177,7 +177,8 @@ impl Session {
         self.closing = true;
     }
 
-    /// Answers a call whose frame is too long, or for whose frame an unknown client gets no memory, and skips the frame.
+    /// Answers a call whose frame is too long, or for whose frame an unknown client gets no memory, and skips the
+    /// frame.
     async fn refuse_long_frame(
         &mut self,
         input: &[u8],
