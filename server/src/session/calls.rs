@@ -177,7 +177,8 @@ impl Session {
         self.closing = true;
     }
 
-    /// Answers a call whose frame is too long, or for whose frame an unknown client gets no memory, and skips the frame.
+    /// Answers a call whose frame is too long, or for whose frame an unknown client gets no memory, and skips the
+    /// frame.
     async fn refuse_long_frame(
         &mut self,
         input: &[u8],
@@ -368,8 +369,8 @@ impl ValueForm for MapItems {
     }
 }
 
-/// Returns whether bytes may be the beginning of a message, so that clients of other protocols need not send more before
-/// they are told.
+/// Returns whether bytes may be the beginning of a message, so that clients of other protocols need not send more
+/// before they are told.
 fn may_be_message(message: &[u8]) -> bool {
     let head = Reader::new(message, NAME_BYTES_MAX).message();
     !matches!(head, Err(Code::Malformed | Code::Oversized))

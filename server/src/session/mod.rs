@@ -1,8 +1,9 @@
 //! Serves clients: reads bytes, serves commands in order and writes replies. `connection` reads and writes, `pipeline`
 //! manages requests in flight, `dispatch` passes each command to `text`, `meta`, `info` or `dump`, and `edit` has the
 //! commands that need the old value. `watch` tells watchers about them. `packets` serves the binary protocol through
-//! the same paths, and `calls` the Thrift service through those of `packets`. `reply_to` has the answers of both, and `wrong_protocol` refuses clients of a protocol that is not served. `guard` checks rights.
-//! `execute` serves a command in memory.
+//! the same paths, and `calls` the Thrift service through those of `packets`. `reply_to` has the answers of both, and
+//! `wrong_protocol` refuses clients of a protocol that is not served. `guard` checks rights. `execute` serves a command
+//! in memory.
 
 mod budget;
 mod calls;

@@ -1,7 +1,7 @@
 //! Serves the packets of the binary protocol, and the calls that `calls` turns into their commands, with the same keys,
-//! values, order, limits and counters as text commands. A packet becomes the text or meta command that says the same, which a memcached server can execute
-//! atomically. Only the answers are different. A get of a key that no line can hold is a meta get, as are all
-//! touches, because their answer has the item's flags.
+//! values, order, limits and counters as text commands. A packet becomes the text or meta command that says the same,
+//! which a memcached server can execute atomically. Only the answers are different. A get of a key that no line can
+//! hold is a meta get, as are all touches, because their answer has the item's flags.
 
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! Tests the cache's Thrift listener: stock clients in Python and C++, what memcached clients and Thrift clients read of
-//! each other, rights, bad frames, limits, and the drain.
+//! Tests the cache's Thrift listener: stock clients in Python and C++, what memcached clients and Thrift clients read
+//! of each other, rights, bad frames, limits, and the drain.
 
 #[path = "../stock_thrift/mod.rs"]
 mod stock_thrift;

@@ -60,10 +60,10 @@ pub struct ServerConfig {
     /// connections to every memcached server.
     pub threads: usize,
     /// The most clients. Further clients get `ERROR Too many open connections` and are closed. If there are listeners
-    /// of several kinds (memcached, gRPC, programs, lanes, near, Thrift), a sixteenth is reserved for each kind, so that
-    /// clients of one kind do not lock out the others. At start the limit on open files is raised to fit. If it cannot
-    /// be raised, `rebate serve` lowers this key to what fits, also after a reload, and warns; `rebate memcached` does
-    /// not start, like memcached.
+    /// of several kinds (memcached, gRPC, programs, lanes, near, Thrift), a sixteenth is reserved for each kind, so
+    /// that clients of one kind do not lock out the others. At start the limit on open files is raised to fit. If it
+    /// cannot be raised, `rebate serve` lowers this key to what fits, also after a reload, and warns; `rebate
+    /// memcached` does not start, like memcached.
     pub connections_max: usize,
     /// What memcached clients may speak: `ascii` (text and meta commands), `binary` (the binary protocol), or `auto`
     /// for both, which the first byte of a connection decides. Clients of the other protocol get an error that they can
@@ -107,8 +107,8 @@ pub struct ServerConfig {
     /// The file with lines `USER:PASSWORD` for the login of memcached's text protocol. Every user may do everything.
     /// SIGHUP reads the file again. It cannot be combined with `access_file`. `rebate memcached -Y` sets it.
     pub token_file: Option<PathBuf>,
-    /// With `true`, `rebate serve` also starts if other hosts can reach `listen`, `thrift_listen` or `grpc_listen` and every client may
-    /// do everything. `rebate memcached` has `true`, and warns.
+    /// With `true`, `rebate serve` also starts if other hosts can reach `listen`, `thrift_listen` or `grpc_listen` and
+    /// every client may do everything. `rebate memcached` has `true`, and warns.
     pub insecure: bool,
 }
 
