@@ -54,9 +54,9 @@ impl Memcached {
         self.items.values().filter(|item| !self.has_expired(item)).count()
     }
 
-    /// Flips a bit of every compressed value whose frame names no dictionary, as memory that fails does. Returns the keys.
+    /// Flips a bit of every value in a frame, as memory that fails does. Returns the keys.
     pub fn flip_bits(&mut self) -> Vec<Vec<u8>> {
-        let framed = self.items.iter_mut().filter(|(_, item)| item.value.first() == Some(&FRAME));
+        let framed = self.items.iter_mut().filter(|(_, item)| item.value.starts_with(FRAME));
         let flip = |(key, item): (&Vec<u8>, &mut Item)| {
             *item.value.last_mut()? ^= 1;
             Some(key.clone())
@@ -206,8 +206,8 @@ fn counted(value: &[u8]) -> Option<u64> {
     if is_number { number(value.trim_ascii_end()) } else { None }
 }
 
-/// The first byte of a frame without a dictionary.
-const FRAME: u8 = 0xFC;
+/// The first bytes of the frames that servers of a ring get.
+const FRAME: &[u8] = b"\xfbRb";
 const THIRTY_DAYS_S: i64 = 60 * 60 * 24 * 30;
 const LINE_BYTES_MAX: usize = 64 << 10;
 /// A value that fits into the largest item for every key.
