@@ -93,7 +93,7 @@ class InHandler {
   int64_t begun_ns_;
 };
 
-class Cache : public MemcachedIf {
+class Cache : public MemcachedNull {
  public:
   void Set(const std::string& key, const std::string& value, const int32_t flags,
            const int32_t) override {
