@@ -575,6 +575,7 @@ impl fmt::Display for Scenario {
     }
 }
 
+/// Separates the draws of flipped bits from all others.
 const FLIPS_SEED: u64 = 0x666c_6970_7065_6421;
 /// The dictionaries of which a training takes one.
 pub const DICTIONARIES: usize = 4;

@@ -1,6 +1,7 @@
 // The service `Memcached` on the stock C++ library, as its tutorial teaches: one thread for each connection, framed
-// binary messages, a hash map behind a mutex. One side of rpc_cycles.py. It prints `listening on HOST:PORT`, and at
-// SIGTERM where its threads' time went, in the words of `rebate rpc serve --time-stages`.
+// binary messages, a hash map behind a mutex. It serves Set and Get, which the workload calls. One side of
+// rpc_cycles.py. It prints `listening on HOST:PORT`, and at SIGTERM where its threads' time went, in the words of
+// `rebate rpc serve --time-stages`.
 //
 // The RPC layer is from a whole request in its buffer to the answer handed to the socket, less the handler; the network
 // is all other CPU time of the connections' threads.

@@ -147,15 +147,7 @@ impl Session {
             let long_bytes = self.context.long_bytes(some.map(Key::bytes));
             let traffic = self.traffic_alone(some.count(), long_bytes);
             let issue = self.context.backend.get(&part, traffic, SmallVec::new());
-            match self.reply_items(&part, form, issue).await {
-                Ok(replied) => {
-                    all.items_found += replied.items_found;
-                    all.lost = all.lost.or(replied.lost);
-                }
-                // The keys of other servers are still answered.
-                Err(failure @ Failure::Link(_)) => all.lost = all.lost.or(Some(failure)),
-                Err(failure) => return Err(failure),
-            }
+            all.add(self.reply_items(&part, form, issue).await)?;
             if self.closing {
                 return Ok(all);
             }
@@ -315,14 +307,7 @@ impl Session {
             let part = Get { keys: one, ..*get };
             let traffic = self.traffic_alone(1, LONG_BYTES);
             let issue = self.context.backend.get(&part, traffic, SmallVec::new());
-            match self.reply_items(&part, form, issue).await {
-                Ok(replied) => {
-                    all.items_found += replied.items_found;
-                    all.lost = all.lost.or(replied.lost);
-                }
-                Err(failure @ Failure::Link(_)) => all.lost = all.lost.or(Some(failure)),
-                Err(failure) => return Err(failure),
-            }
+            all.add(self.reply_items(&part, form, issue).await)?;
             match rest {
                 Some(rest) if !self.closing => keys = rest,
                 _ => return Ok(all),
@@ -437,6 +422,22 @@ pub(super) struct Replied {
     pub(super) items_found: usize,
     /// The failure of a server whose keys could not be answered.
     pub(super) lost: Option<Failure>,
+}
+
+impl Replied {
+    /// Adds the answer of a part of the keys. If its server has failed, the keys of other servers are still answered.
+    fn add(&mut self, part: Outcome<Replied>) -> Outcome<()> {
+        let lost = match part {
+            Ok(Replied { items_found, lost }) => {
+                self.items_found += items_found;
+                lost
+            }
+            Err(failure @ Failure::Link(_)) => Some(failure),
+            Err(failure) => return Err(failure),
+        };
+        self.lost = self.lost.take().or(lost);
+        Ok(())
+    }
 }
 
 /// The form in which a protocol answers the items of a get.

@@ -54,12 +54,12 @@ impl Memcached {
         self.items.values().filter(|item| !self.has_expired(item)).count()
     }
 
-    /// Flips a bit of every value in a frame, as memory that fails does. Returns the keys.
-    pub fn flip_bits(&mut self) -> Vec<Vec<u8>> {
+    /// Flips a bit of every value in a frame, as memory that fails does. Returns the keys and CAS numbers.
+    pub fn flip_bits(&mut self) -> Vec<(Vec<u8>, u64)> {
         let framed = self.items.iter_mut().filter(|(_, item)| item.value.starts_with(FRAME));
         let flip = |(key, item): (&Vec<u8>, &mut Item)| {
             *item.value.last_mut()? ^= 1;
-            Some(key.clone())
+            Some((key.clone(), item.cas))
         };
         framed.filter_map(flip).collect()
     }

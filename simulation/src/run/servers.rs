@@ -56,7 +56,7 @@ struct Store {
     process: Process,
     model: Rc<RefCell<Memcached>>,
     /// The items in which a bit was flipped: their keys and CAS numbers.
-    flipped: RefCell<Vec<(Vec<u8>, Option<u64>)>>,
+    flipped: RefCell<Vec<(Vec<u8>, u64)>>,
 }
 
 struct Frontend {
@@ -281,10 +281,7 @@ impl Servers {
     /// Flips a bit of each compressed value that a server of the ring has.
     pub(super) fn flip_bits(&self, store: usize) {
         let store = &self.stores.borrow()[store];
-        let mut model = store.model.borrow_mut();
-        let flipped = model.flip_bits().into_iter();
-        let with_cas = flipped.map(|key| (model.cas(&key), key)).map(|(cas, key)| (key, cas));
-        store.flipped.borrow_mut().extend(with_cas);
+        store.flipped.borrow_mut().extend(store.model.borrow_mut().flip_bits());
     }
 
     /// Returns the keys of the items in which a bit was flipped and that nobody has written since.
@@ -292,8 +289,7 @@ impl Servers {
         let stores = self.stores.borrow();
         let left = stores.iter().flat_map(|store| {
             let (model, flipped) = (store.model.borrow(), store.flipped.borrow());
-            let is_left =
-                |(key, cas): &&(Vec<u8>, Option<u64>)| cas.is_some() && model.cas(key) == *cas;
+            let is_left = |(key, cas): &&(Vec<u8>, u64)| model.cas(key) == Some(*cas);
             flipped.iter().filter(is_left).map(|(key, _)| key.clone()).collect::<Vec<_>>()
         });
         left.collect()
