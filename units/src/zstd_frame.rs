@@ -44,6 +44,19 @@ impl<'a> ZstdFrame<'a> {
     }
 }
 
+/// The length of a block's header (bytes).
+pub const BLOCK_HEADER_BYTES: usize = 3;
+
+/// Returns the header of the last block of a frame, whose compressed content has this length. The result is that of
+/// no block if the content is longer than a block can be.
+pub const fn last_block_header(content_bytes: usize) -> [u8; BLOCK_HEADER_BYTES] {
+    if content_bytes > BLOCK_BYTES_MAX {
+        return [u8::MAX; BLOCK_HEADER_BYTES];
+    }
+    let [a, b, c, _] = ((content_bytes as u32) << 3 | COMPRESSED << 1 | 1).to_le_bytes();
+    [a, b, c]
+}
+
 const SINGLE_SEGMENT: u8 = 0x20;
 const RESERVED: u8 = 0x08;
 
@@ -125,6 +138,17 @@ mod tests {
         assert_eq!(parsed(&[0x60, 1, 2]), Some(Some(0x201 + 256)));
         assert_eq!(parsed(&[0xA0, 1, 2, 3, 4]), Some(Some(0x0403_0201)));
         assert_eq!(parsed(&[0xE0, 1, 0, 0, 0, 0, 0, 0, 1]), Some(Some(1 | 1 << 56)));
+    }
+
+    #[test]
+    fn the_header_of_a_last_block_ends_a_frame() {
+        for bytes in [0, 1, 300, BLOCK_BYTES_MAX] {
+            let stream = [&[0x20, 9][..], &last_block_header(bytes), &vec![7; bytes]].concat();
+            let frame = ZstdFrame { content_bytes: Some(9), first_literals: &[] };
+            assert_eq!(ZstdFrame::parse_magicless(&stream), Some(frame));
+        }
+        let too_long = [&[0x20, 9][..], &last_block_header(BLOCK_BYTES_MAX + 1)].concat();
+        assert_eq!(ZstdFrame::parse_magicless(&too_long), None);
     }
 
     #[test]

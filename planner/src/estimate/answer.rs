@@ -349,6 +349,7 @@ fn stored(value: &Value, measured: &Measured) -> Stored {
     Stored {
         key_bytes: value.key.len(),
         stored_bytes: measured.stored_bytes,
+        omitted_bytes: measured.omitted_bytes,
         expires: value.expires,
         has_flags: value.has_flags,
     }
@@ -515,7 +516,8 @@ mod tests {
     }
 
     fn measured(stored_bytes: usize) -> Measured {
-        Measured { stored_bytes, compress_ns: 4_000.0, decompress_ns: 1_000.0 }
+        let (compress_ns, decompress_ns) = (4_000.0, 1_000.0);
+        Measured { stored_bytes, omitted_bytes: 0, compress_ns, decompress_ns }
     }
 
     fn forms(plain: usize, dictionary: Option<usize>) -> Forms {

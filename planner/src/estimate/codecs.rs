@@ -13,6 +13,7 @@ use policy::form::{DICTIONARY_VALUE_BYTES_MAX, framed_bytes};
 use policy::trials::{SAMPLES_BYTES_MAX, SAMPLES_MAX, SAMPLES_MIN, Trials};
 use policy::{AlwaysSoftware, Form, FormPolicy};
 use runtime::{BlockingRuntime, RuntimeConfig};
+use store::embedded;
 use store::frame::{Encoding, FrameVersion, Header};
 use units::{ByteCount, SystemClock};
 
@@ -23,6 +24,8 @@ use super::Error;
 pub(super) struct Measured {
     /// The stored size with the frame (bytes).
     pub(super) stored_bytes: usize,
+    /// The part of it that the embedded store does not keep (bytes).
+    pub(super) omitted_bytes: usize,
     /// The time to turn the value into its stored form (ns).
     pub(super) compress_ns: f64,
     /// The time to turn the stored form back into the value (ns).
@@ -253,12 +256,16 @@ impl Codecs {
     /// Turns a stored form back into the value. If it does not, the value counts as one that is not compressed.
     fn unpack(&mut self, value: &[u8], packed: Packed) -> Measured {
         let Packed { stored_bytes, compress_ns, stream } = packed;
+        let raw = Measured { stored_bytes, omitted_bytes: 0, compress_ns, decompress_ns: 0.0 };
+        let Some(stream) = stream else { return raw };
+        let has_dictionary = stream.header.dictionary_id.is_some();
         let start = Instant::now();
-        match stream.map(|stream| self.reads_back(stream)) {
-            None => Measured { stored_bytes, compress_ns, decompress_ns: 0.0 },
-            Some(true) => Measured { stored_bytes, compress_ns, decompress_ns: nanos_since(start) },
-            Some(false) => Measured { stored_bytes: value.len(), compress_ns, decompress_ns: 0.0 },
+        if !self.reads_back(stream) {
+            return Measured { stored_bytes: value.len(), ..raw };
         }
+        let decompress_ns = nanos_since(start);
+        let omitted_bytes = if has_dictionary { embedded::omitted_bytes(value.len()) } else { 0 };
+        Measured { omitted_bytes, decompress_ns, ..raw }
     }
 
     /// Decompresses a stream, and returns whether it is the value for which the header was sealed.

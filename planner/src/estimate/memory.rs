@@ -89,6 +89,8 @@ pub(super) struct Stored {
     pub(super) key_bytes: usize,
     /// The length of the stored value with its frame (bytes).
     pub(super) stored_bytes: usize,
+    /// The part of them that the embedded store does not keep, if the frame has a dictionary (bytes).
+    pub(super) omitted_bytes: usize,
     pub(super) expires: bool,
     pub(super) has_flags: bool,
 }
@@ -99,7 +101,10 @@ impl Stored {
         let marks = 4 * (usize::from(self.expires) + usize::from(self.has_flags));
         let blocks = self.stored_bytes / BLOCK_BYTES;
         let links = if blocks == 0 { 0 } else { CHAIN_BYTES + LINK_BYTES * blocks };
-        (self.key_bytes + self.stored_bytes + embedded::ITEM_OVERHEAD_BYTES + marks + links) as f64
+        // Values that begin in blocks are kept whole.
+        let omitted_bytes = if blocks == 0 { self.omitted_bytes } else { 0 };
+        let value_bytes = self.stored_bytes - omitted_bytes;
+        (self.key_bytes + value_bytes + embedded::ITEM_OVERHEAD_BYTES + marks + links) as f64
     }
 }
 
@@ -168,8 +173,16 @@ mod tests {
 
     #[test]
     fn rebate_adds_its_overhead_once() {
-        let short = Stored { key_bytes: 11, stored_bytes: 163, expires: false, has_flags: false };
+        let short = Stored {
+            key_bytes: 11,
+            stored_bytes: 163,
+            omitted_bytes: 0,
+            expires: false,
+            has_flags: false,
+        };
         assert_eq!(short.rebate_bytes(), 196.0);
+        let brief = Stored { omitted_bytes: 5, ..short };
+        assert_eq!(brief.rebate_bytes(), 191.0);
         let marked = Stored { expires: true, has_flags: true, ..short };
         assert_eq!(marked.rebate_bytes(), 204.0);
         let long = Stored { stored_bytes: 3 * 4_096 + 1, ..short };

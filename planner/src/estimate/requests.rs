@@ -121,7 +121,8 @@ mod tests {
     }
 
     fn forms(compress_ns: f64) -> Forms {
-        let plain = Measured { stored_bytes: 10, compress_ns, decompress_ns: 100.0 };
+        let (stored_bytes, decompress_ns) = (10, 100.0);
+        let plain = Measured { stored_bytes, omitted_bytes: 0, compress_ns, decompress_ns };
         Forms { plain, dictionary: None, codec_bytes: [10; device::Codec::ALL.len()] }
     }
 

@@ -5,6 +5,7 @@ use super::item::{Item, NewItem, Step};
 use super::log::Queue;
 use super::record::TIME_MODULUS_S;
 use super::shard::{Key, Lacking, Shard, Supply};
+use crate::frame::brief::Brief;
 
 /// The parameters of an increment or a decrement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,9 +87,9 @@ impl Shard {
             item.time_s = turn.now_s % TIME_MODULUS_S;
         }
         let (exptime_s, _) = item.apply(delta.steps, false);
-        if next.len() == value.len() && found.has_no_blocks() {
+        if next.len() == value.len() && found.is_in_place() {
             (item.cas, item.given_cas) = (turn.cas_next(), 0);
-            self.overwrite(&found, &next);
+            self.overwrite(&found, &Brief::whole(&next));
             self.update(&found, item, key, supply.memory);
         } else {
             item.given_cas = 0;

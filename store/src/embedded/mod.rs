@@ -36,13 +36,15 @@ use index::Tag;
 use memory::Memory;
 use shard::{Flushed, Glance, Key, Lacking, Shard, Supply};
 
+use crate::frame::brief::Form;
+
 /// A byte-budgeted cache in this process. The time `now_s` of its methods is in seconds of the clock of
 /// items' expiry times ([`expiry`] converts to it). `now_s` must not be zero and must not run backwards.
 ///
 /// Items live in shards. Each shard is under one lock, which fetches share, so every change of an
 /// item is atomic and fetches do not wait for each other. An item takes its key, its value, 13 to 29
 /// bytes of header and 9 bytes of index. Items are appended to segments of memory, which all shards
-/// share. When there is no free segment, the shard with the most segments frees one: it evicts the
+/// share. Frames with a dictionary are kept without the bytes that their others tell. When there is no free segment, the shard with the most segments frees one: it evicts the
 /// oldest items that were not accessed again (two queues, as in S3-FIFO).
 #[derive(Debug)]
 pub struct Embedded {
@@ -471,6 +473,11 @@ impl Turn<'_> {
 /// The memory that an item takes besides its key and its value (bytes), without an expiry time and
 /// client flags, which take 4 bytes each.
 pub const ITEM_OVERHEAD_BYTES: usize = record::FIXED_BYTES + index::INDEX_BYTES;
+
+/// Returns the bytes that a store does not keep of a frame with a dictionary, because the rest of the frame tells them.
+pub fn omitted_bytes(original_bytes: usize) -> usize {
+    Form::for_dictionary(original_bytes).omitted_bytes()
+}
 
 /// The number of segments of a store between the bounds of a segment's length [bytes]. With more of
 /// them, the segments that are being filled waste less memory.

@@ -74,7 +74,7 @@ impl Shard {
         match found.item.end(turn.now_s, &turn.flushed) {
             Some(End::Expired) => Standing::Expired,
             Some(End::Flushed) => Standing::Flushed,
-            None if found.has_no_blocks() => Standing::Alive(using(self.tail(&found))),
+            None if found.is_in_place() => Standing::Alive(using(self.tail(&found))),
             None => Standing::Alive(using(&self.value(&found))),
         }
     }

@@ -2,6 +2,7 @@
 //! long value, its end. The layout is private to the process; snapshots have their own.
 
 use super::item::Item;
+use crate::frame::brief::Form;
 
 /// The place of a record's parts, as read from its first bytes.
 #[derive(Clone, Copy, Debug)]
@@ -10,10 +11,29 @@ pub(super) struct Record {
     /// The length of the header and the key (bytes).
     head_bytes: u16,
     key_bytes: u8,
-    /// The length of the part of the value that is in the record (bytes).
-    tail_bytes: u16,
+    tail: Tail,
     /// The rest of a long value.
     pub(super) chain: Option<Chain>,
+}
+
+/// The part of a value that is in its record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tail {
+    /// Its length (bytes).
+    pub(super) bytes: u16,
+    /// The form of a value without blocks. The tail of a long value is whole.
+    pub(super) form: Form,
+}
+
+impl Tail {
+    fn read(bytes: [u8; 2]) -> Self {
+        let both = u16::from_le_bytes(bytes);
+        Self { bytes: both & TAIL_BYTES_MAX, form: Form::from_number(both >> TAIL_BITS) }
+    }
+
+    fn to_bytes(self) -> [u8; 2] {
+        (self.bytes | (self.form as u16) << TAIL_BITS).to_le_bytes()
+    }
 }
 
 /// The blocks that hold the beginning of a long value.
@@ -26,26 +46,20 @@ pub(super) struct Chain {
 }
 
 impl Record {
-    /// Describes the record of an item whose value ends with `tail_bytes` in the record.
-    pub(super) fn new(item: Item, key: &[u8], tail_bytes: usize, chain: Option<Chain>) -> Self {
+    /// Describes the record of an item whose value ends with `tail` in the record.
+    pub(super) fn new(item: Item, key: &[u8], tail: Tail, chain: Option<Chain>) -> Self {
         let head_bytes = FIXED_BYTES
             + 4 * usize::from(item.exptime_s != 0)
             + 4 * usize::from(item.flags != 0)
             + 8 * usize::from(item.given_cas != 0)
             + CHAIN_BYTES * usize::from(chain.is_some())
             + key.len();
-        Self {
-            item,
-            head_bytes: head_bytes as u16,
-            key_bytes: key.len() as u8,
-            tail_bytes: tail_bytes as u16,
-            chain,
-        }
+        Self { item, head_bytes: head_bytes as u16, key_bytes: key.len() as u8, tail, chain }
     }
 
     /// Describes the record with other fields and the same value.
     pub(super) fn with(&self, item: Item, key: &[u8]) -> Self {
-        Self::new(item, key, self.tail_bytes(), self.chain)
+        Self::new(item, key, self.tail, self.chain)
     }
 
     /// Describes the record with other fields that leave its length as it is.
@@ -55,12 +69,17 @@ impl Record {
 
     /// Returns the length of the value's part that is in the record (bytes).
     pub(super) fn tail_bytes(&self) -> usize {
-        usize::from(self.tail_bytes)
+        usize::from(self.tail.bytes)
+    }
+
+    /// Returns the form in which the value is held.
+    pub(super) fn form(&self) -> Form {
+        self.tail.form
     }
 
     /// Returns the length of the record (bytes).
     pub(super) fn bytes(&self) -> usize {
-        usize::from(self.head_bytes) + usize::from(self.tail_bytes)
+        usize::from(self.head_bytes) + self.tail_bytes()
     }
 
     /// Returns the key's bytes of the record that begins at the start of `bytes`.
@@ -112,7 +131,7 @@ impl Record {
             item,
             head_bytes: head_bytes as u16,
             key_bytes,
-            tail_bytes: u16::from_le_bytes([v0, v1]),
+            tail: Tail::read([v0, v1]),
             chain: (marks & HAS_CHAIN != 0).then_some(Chain { first, blocks }),
         }
     }
@@ -121,7 +140,7 @@ impl Record {
     /// fields.
     pub(super) fn outline(bytes: &[u8]) -> (usize, &[u8]) {
         let (marks, key_bytes) = (bytes[0], usize::from(bytes[1]));
-        let tail_bytes = usize::from(u16::from_le_bytes([bytes[2], bytes[3]]));
+        let tail_bytes = usize::from(Tail::read([bytes[2], bytes[3]]).bytes);
         let optional = OPTIONAL_BYTES[usize::from(marks & HAS_MASK)];
         // The CAS has 8 bytes, and its mark is 64.
         let start = FIXED_BYTES + optional + usize::from(marks & HAS_CAS) / 8;
@@ -156,7 +175,7 @@ impl Record {
         ];
         let marks =
             marks.into_iter().filter(|(_, is_set)| *is_set).map(|(mark, _)| mark).sum::<u8>();
-        let [v0, v1] = self.tail_bytes.to_le_bytes();
+        let [v0, v1] = self.tail.to_bytes();
         let [t0, t1, t2, _] = item.time_s.to_le_bytes();
         let [c0, c1, c2, c3, c4, c5, ..] = item.cas.to_le_bytes();
         let fixed = [marks, self.key_bytes, v0, v1, t0, t1, t2, c0, c1, c2, c3, c4, c5];
@@ -183,12 +202,18 @@ impl Record {
     }
 }
 
-/// Marks (1), length of the key (1), length of the value's part (2), access time (3), version (6).
+/// Marks (1), length of the key (1), length of the value's part and its form (2), access time (3), version (6).
 /// Versions of 6 bytes last for nine years of a million changes a second.
 pub(super) const FIXED_BYTES: usize = 13;
 
 /// The first block and the number of blocks.
 const CHAIN_BYTES: usize = 8;
+
+/// The bits of a tail's length. The form of the value is in the bits above.
+const TAIL_BITS: u32 = 14;
+
+/// The longest tail (bytes).
+pub(super) const TAIL_BYTES_MAX: u16 = (1 << TAIL_BITS) - 1;
 
 const HAS_EXPTIME: u8 = 1;
 const HAS_FLAGS: u8 = 2;

@@ -14,8 +14,9 @@ use super::index::{Entry, INDEX_BYTES, Index, Tag, USES_MAX};
 use super::item::{End, Fetch, Fetched, Glimpse, Item, NewItem, Step};
 use super::log::{Bounds, Log, Queue};
 use super::memory::{Memory, Segment};
-use super::record::{Chain, Record, TIME_MODULUS_S};
+use super::record::{Chain, Record, TAIL_BYTES_MAX, TIME_MODULUS_S, Tail};
 use super::{Mode, Removal, Stats, Stored, Turn};
+use crate::frame::brief::{self, Brief, Form};
 
 /// A shard.
 #[derive(Debug)]
@@ -78,14 +79,14 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Returns whether the whole value is in the record.
-    pub(super) fn has_no_blocks(&self) -> bool {
-        self.record.chain.is_none()
+    /// Returns whether the record has the value as it is.
+    pub(super) fn is_in_place(&self) -> bool {
+        self.record.chain.is_none() && self.record.form() == Form::Whole
     }
 
     /// Returns the length of the value (bytes).
     pub(super) fn value_bytes(&self, shard: &Shard) -> usize {
-        self.record.tail_bytes() + shard.chain_bytes(self.record.chain)
+        shard.value_bytes_of(&self.record)
     }
 }
 
@@ -198,8 +199,9 @@ impl Shard {
             (None, Mode::Compare { .. } | Mode::Overwrite { .. }) => return Ok(Stored::NotFound),
             (None, Mode::Set | Mode::Add) => {}
         }
+        let value = Brief::new(new.value);
         let room = match &old {
-            Some(found) if self.fits_in_place(found, &item, new.value) => None,
+            Some(found) if fits_in_place(found, &item, &value) => None,
             _ => Some(self.room(key, &item, new.value, Queue::New, supply)?),
         };
         item.cas = turn.cas_next();
@@ -207,7 +209,7 @@ impl Shard {
         match (room, old) {
             (None, Some(found)) => {
                 self.count_use(&found);
-                self.overwrite(&found, new.value);
+                self.overwrite(&found, &value);
                 self.write_in_place(&found, item);
             }
             (room, old) => {
@@ -340,11 +342,7 @@ impl Shard {
             let record = Record::read(bytes);
             let item = item_of(entry, &record);
             if item.end(turn.now_s, &turn.flushed).is_none() {
-                show(
-                    record.key(bytes),
-                    &item,
-                    record.tail_bytes() + self.chain_bytes(record.chain),
-                );
+                show(record.key(bytes), &item, self.value_bytes_of(&record));
                 shown += 1;
             }
         }
@@ -456,8 +454,7 @@ impl Shard {
     ) -> (Bytes, Option<U>) {
         let (cas, version) = (found.item.shown_cas(), found.item.known_version());
         let flags = found.item.flags;
-        let is_whole = found.has_no_blocks();
-        let value = is_whole.then(|| found.record.tail(self.log.bytes(found.entry.at)));
+        let value = found.is_in_place().then(|| found.record.tail(self.log.bytes(found.entry.at)));
         match using(&Glimpse { cas, version, flags, value }) {
             None => (self.value(found), None),
             used => (Bytes::new(), used),
@@ -468,7 +465,7 @@ impl Shard {
         found.record.key(self.log.bytes(found.entry.at))
     }
 
-    /// Returns the part of the value that is in the record.
+    /// Returns the bytes of the value that are in the record.
     pub(super) fn tail(&self, found: &Found) -> &[u8] {
         found.record.tail(self.log.bytes(found.entry.at))
     }
@@ -476,17 +473,21 @@ impl Shard {
     /// Returns a copy of the value.
     pub(super) fn value(&self, found: &Found) -> Bytes {
         let tail = found.record.tail(self.log.bytes(found.entry.at));
-        let Some(chain) = found.record.chain else { return Bytes::copy_from_slice(tail) };
+        if found.is_in_place() {
+            return Bytes::copy_from_slice(tail);
+        }
         let mut value = Vec::with_capacity(found.value_bytes(self));
-        self.blocks.read(chain, &mut value);
-        value.extend_from_slice(tail);
+        if let Some(chain) = found.record.chain {
+            self.blocks.read(chain, &mut value);
+        }
+        brief::expand(found.record.form(), tail, &mut value);
         value.into()
     }
 
-    /// Overwrites the value of an item that has no blocks with one of the same length.
-    pub(super) fn overwrite(&mut self, found: &Found, value: &[u8]) {
+    /// Overwrites the value of an item that has no blocks with one whose form has the same length.
+    pub(super) fn overwrite(&mut self, found: &Found, value: &Brief<'_>) {
         let bytes = self.log.bytes_mut(found.entry.at);
-        found.record.tail_mut(bytes).copy_from_slice(value);
+        value.write(found.record.tail_mut(bytes));
     }
 
     /// Finds space for an item.
@@ -498,18 +499,17 @@ impl Shard {
         queue: Queue,
         supply: &mut Supply<'_>,
     ) -> Result<Room, Lacking> {
-        let block_bytes = self.blocks.block_bytes();
-        let blocks = if value.len() <= block_bytes { 0 } else { value.len() / block_bytes };
-        let tail_bytes = value.len() - blocks * block_bytes;
+        let (blocks, tail_bytes, form) = self.parts(value);
+        let tail = Tail { bytes: tail_bytes as u16, form };
         let chain = (blocks > 0).then_some(Chain { first: 0, blocks: blocks as u32 });
-        let record = Record::new(*item, key.bytes, tail_bytes, chain);
+        let record = Record::new(*item, key.bytes, tail, chain);
         let for_log = usize::from(!self.log.has_room(queue, record.bytes()));
         let wanted = for_log + self.blocks.segments_missing(blocks);
         while supply.segments.len() < wanted {
             let segment = supply.memory.take().ok_or(Lacking { blocks })?;
             supply.segments.push(segment);
         }
-        Ok(Room { queue, blocks, tail_bytes })
+        Ok(Room { queue, blocks, tail })
     }
 
     /// Stores an item in the space that [`Shard::room`] found, in place of `old`.
@@ -522,19 +522,19 @@ impl Shard {
         old: Option<Found>,
         supply: &mut Supply<'_>,
     ) {
-        let Room { queue, blocks, tail_bytes } = room;
+        let Room { queue, blocks, tail } = room;
         while self.blocks.segments_missing(blocks) > 0 {
             self.blocks.add(supply.segments.pop().expect("room was found"));
         }
-        let (in_blocks, tail) = value.split_at(value.len() - tail_bytes);
+        let (in_blocks, rest) = value.split_at(blocks * self.blocks.block_bytes());
         let chain = (blocks > 0).then(|| self.blocks.store(in_blocks, 0));
-        let record = Record::new(item, key.bytes, tail_bytes, chain);
+        let record = Record::new(item, key.bytes, tail, chain);
         if !self.log.has_room(queue, record.bytes()) {
             self.log.add(queue, supply.segments.pop().expect("room was found"));
         }
         let (at, space) = self.log.append(queue, record.bytes());
         record.write(space, key.bytes);
-        record.tail_mut(space).copy_from_slice(tail);
+        held_as(rest, tail.form).write(record.tail_mut(space));
         self.log.include(at, &item);
         if let Some(chain) = chain {
             self.blocks.record_moved(chain, at);
@@ -601,13 +601,6 @@ impl Shard {
         self.index.set(found.slot, entry);
     }
 
-    /// Returns whether an item can be written over an old one.
-    fn fits_in_place(&self, found: &Found, item: &Item, value: &[u8]) -> bool {
-        found.record.chain.is_none()
-            && found.record.tail_bytes() == value.len()
-            && found.record.keeps_its_length(item)
-    }
-
     /// Returns the item of a key, which may have ended.
     pub(super) fn look(&self, key: Key<'_>) -> Option<Found> {
         let is_it = |at| Record::outline(self.log.bytes(at)).1 == key.bytes;
@@ -655,6 +648,22 @@ impl Shard {
         (found.record.bytes() + self.chain_bytes(found.record.chain)) as u64
     }
 
+    /// Returns the length of a record's value (bytes).
+    fn value_bytes_of(&self, record: &Record) -> usize {
+        let omitted_bytes = record.form().omitted_bytes();
+        record.tail_bytes() + omitted_bytes + self.chain_bytes(record.chain)
+    }
+
+    /// Returns the blocks of a value, the bytes in its record, and their form.
+    fn parts(&self, value: &[u8]) -> (usize, usize, Form) {
+        let block_bytes = self.blocks.block_bytes();
+        if value.len() <= block_bytes {
+            let brief = Brief::new(value);
+            return (0, brief.len(), brief.form);
+        }
+        (value.len() / block_bytes, value.len() % block_bytes, Form::Whole)
+    }
+
     fn chain_bytes(&self, chain: Option<Chain>) -> usize {
         chain.map_or(0, |chain| chain.blocks as usize * self.blocks.block_bytes())
     }
@@ -665,7 +674,7 @@ impl Shard {
 pub(super) struct Room {
     queue: Queue,
     blocks: usize,
-    tail_bytes: usize,
+    tail: Tail,
 }
 
 /// The result of sweeping a part of a shard.
@@ -674,6 +683,19 @@ pub(super) struct Swept {
     pub(super) removed: usize,
     /// The number of the segment at which to continue; none at the end of the shard.
     pub(super) next: Option<u32>,
+}
+
+/// Returns whether an item can be written over an old one.
+fn fits_in_place(found: &Found, item: &Item, value: &Brief<'_>) -> bool {
+    found.record.chain.is_none()
+        && found.record.tail_bytes() == value.len()
+        && found.record.form() == value.form
+        && found.record.keeps_its_length(item)
+}
+
+/// Returns a value or its end in the form that was found for it.
+fn held_as(value: &[u8], form: Form) -> Brief<'_> {
+    if form == Form::Whole { Brief::whole(value) } else { Brief::new(value) }
 }
 
 fn item_of(entry: Entry, record: &Record) -> Item {
@@ -738,3 +760,6 @@ const DEAD_SEGMENT_SHARE_MIN: f64 = 0.02;
 const BLOCKS_PER_SEGMENT: usize = 32;
 const BLOCK_MIN: usize = 256;
 const BLOCK_MAX: usize = 4_096;
+
+// A value of one block at most is a tail.
+const _: () = assert!(BLOCK_MAX <= TAIL_BYTES_MAX as usize);

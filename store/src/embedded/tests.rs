@@ -80,6 +80,40 @@ fn a_long_value_is_not_shown_in_place() {
 }
 
 #[test]
+fn a_frame_with_a_dictionary_comes_back_whole_from_every_path() {
+    let store = Embedded::new(Options { limit: ByteCount::mib(1), evict: false, seed: 1 });
+    let block = [&units::zstd_frame::last_block_header(40)[..], &[5; 40]].concat();
+    let short = [b"\xFD\x07\x00\x00\x01\x02\x03\x04\x20\xA3", &block[..]].concat();
+    let wide = [b"\xFD\x07\x00\x00\x01\x02\x03\x04\x60\xA3\x01", &block[..]].concat();
+    for (key, bytes) in [("short", &short), ("wide", &wide)] {
+        let new = || NewItem { value: bytes, ..NewItem::default() };
+        let found = |fetch: &Fetch<'_>| store.fetch(key.as_bytes(), fetch, NOW_S).expect("set");
+        set(&store, key, item("a value of another length"));
+        set(&store, key, new());
+        assert_eq!(found(&Fetch::GET).value, &bytes[..]);
+        set(&store, key, new());
+        let using = |glimpse: &Glimpse<'_>| glimpse.value.map(|_| ());
+        let (fetched, shown) =
+            store.fetch_in_place(key.as_bytes(), &Fetch::GET, NOW_S, using).expect("set");
+        assert_eq!((&fetched.value[..], shown), (&bytes[..], None), "it is not shown in place");
+        let seen = store.standing(key.as_bytes(), NOW_S, <[u8]>::to_vec);
+        assert_eq!(seen, Standing::Alive(bytes.clone()));
+        let steps = [Step::Touch(NOW_S + 60)];
+        assert_eq!(found(&Fetch { steps: &steps, ..Fetch::GET }).value, &bytes[..]);
+        store.invalidate(key.as_bytes(), None, None, NOW_S);
+        assert_eq!(found(&Fetch::GET).value, &bytes[..]);
+        assert_eq!(
+            store.arithmetic(key.as_bytes(), &Delta::classic(true, 1), NOW_S),
+            Ok(Counted::NotANumber)
+        );
+    }
+    let held_bytes = store.stats().bytes as usize;
+    let whole_bytes = short.len() + wide.len() + "shortwide".len();
+    let overhead_bytes = 2 * (ITEM_OVERHEAD_BYTES + 4);
+    assert_eq!(held_bytes, whole_bytes + overhead_bytes - 2 * omitted_bytes(1));
+}
+
+#[test]
 fn every_change_of_a_value_gives_another_version() {
     let store = store();
     let cas = || store.fetch(b"k", &Fetch::PEEK, NOW_S).expect("it is there").cas;

@@ -2,6 +2,7 @@
 //! every byte. This module classifies stored values and checks their headers. It does not compress
 //! and does not allocate.
 
+pub(crate) mod brief;
 mod error;
 mod header;
 mod probe;

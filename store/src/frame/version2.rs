@@ -92,7 +92,7 @@ const SHORT_BYTES_MAX: usize = 1 << 16;
 
 /// The first bytes of the zstd frames that follow a header with a dictionary: a single segment without checksum and
 /// dictionary id, whose length has 1, 2 or 4 bytes.
-const DESCRIPTORS: [u8; 3] = [0x20, 0x60, 0xA0];
+pub(super) const DESCRIPTORS: [u8; 3] = [0x20, 0x60, 0xA0];
 
 const fn is_short(window_log2: u8, original_bytes: usize) -> bool {
     matches!(original_bytes, 1..=SHORT_BYTES_MAX)

@@ -1,6 +1,9 @@
 //! The items of a shard for a snapshot, and their way back into a shard.
 
+use std::borrow::Cow;
+
 use super::{Entry, Item, Key, Lacking, Queue, Record, Shard, Supply, Turn, item_of};
+use crate::frame::brief::{self, Form};
 
 /// An item with what eviction knows of it.
 pub(in crate::embedded) struct HeldItem<'a> {
@@ -15,12 +18,26 @@ pub(in crate::embedded) struct HeldItem<'a> {
 }
 
 impl<'a> HeldItem<'a> {
+    /// Returns the length of the value (bytes).
+    pub(in crate::embedded) fn value_bytes(&self) -> usize {
+        self.shard.value_bytes_of(&self.record)
+    }
+
     /// Returns the value in pieces.
-    pub(in crate::embedded) fn pieces(&self) -> impl Iterator<Item = &'a [u8]> {
+    pub(in crate::embedded) fn pieces(&self) -> impl Iterator<Item = Cow<'a, [u8]>> {
         let blocks = self.record.chain.into_iter();
         let shard = self.shard;
         let in_blocks = blocks.flat_map(|chain| shard.blocks.pieces(chain));
-        in_blocks.chain(std::iter::once(self.record.tail(self.bytes)))
+        let tail = self.record.tail(self.bytes);
+        let last = match self.record.form() {
+            Form::Whole => Cow::Borrowed(tail),
+            form => {
+                let mut value = Vec::with_capacity(self.value_bytes());
+                brief::expand(form, tail, &mut value);
+                Cow::Owned(value)
+            }
+        };
+        in_blocks.map(Cow::Borrowed).chain(std::iter::once(last))
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) fn write<W: Write>(
                 out.put(&head.given_cas.to_le_bytes())?;
             }
             out.put(held.key)?;
-            held.pieces().try_for_each(|piece| out.put(piece))
+            held.pieces().try_for_each(|piece| out.put(&piece))
         })?;
     }
     Ok(saved)
@@ -91,7 +91,7 @@ impl Head {
             marks: marks.sum(),
             uses: held.uses,
             key_bytes: held.key.len() as u8,
-            value_bytes: held.pieces().map(<[u8]>::len).sum::<usize>() as u32,
+            value_bytes: held.value_bytes() as u32,
             flags: item.flags,
             // A living item that expires does so after now.
             left_s: item.exptime_s.saturating_sub(now_s),

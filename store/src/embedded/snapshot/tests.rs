@@ -70,6 +70,20 @@ fn a_restored_item_has_its_value_flags_and_version() {
 }
 
 #[test]
+fn a_restored_frame_with_a_dictionary_is_whole() {
+    let store = store();
+    let block = [&units::zstd_frame::last_block_header(40)[..], &[5; 40]].concat();
+    let value = [b"\xFD\x07\x00\x00\x01\x02\x03\x04\x20\xA3", &block[..]].concat();
+    set(&store, "k", plain(&value));
+    set(&store, "next", plain(b"another"));
+    assert!(saved(&store).windows(value.len()).any(|bytes| bytes == value));
+    let restored = restored(&restored(&store));
+    assert_eq!(peek(&restored, "k", LATER.now_s).expect("it was saved").value, value);
+    assert_eq!(peek(&restored, "next", LATER.now_s).expect("it was saved").value, "another");
+    assert_eq!(restored.stats().bytes, store.stats().bytes);
+}
+
+#[test]
 fn a_restored_item_has_the_cas_that_a_client_gave_it() {
     let store = store();
     let cas = set(&store, "given", plain(b"value"));
