@@ -61,7 +61,7 @@ pub struct Platform {
     pub watch_near: Option<WatchNear>,
     /// Returns unused heap memory to the system, and returns whether there was any.
     pub trim_heap: fn() -> bool,
-    /// Unmaps the unchanged pages of the program that only its start needed. Returns their bytes.
+    /// Unmaps the unchanged pages of the program. Those that are needed come back. Returns their bytes.
     pub release_program_pages: fn() -> usize,
     /// Expands a key into memory that core dumps leave out and that is wiped.
     pub guard_key: fn(&[u8; KEY_BYTES]) -> io::Result<Key>,

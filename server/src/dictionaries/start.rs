@@ -25,14 +25,16 @@ pub(crate) fn start_trainer(
     let trainer = Trainer::new(Arc::clone(&plan.dictionaries), options);
     // Not the whole plan: a training that outlasts the server must not hold its devices.
     let (embedded, dictionaries) = (plan.embedded.clone(), Arc::clone(&plan.dictionaries));
-    let trim_heap = plan.platform.trim_heap;
+    let platform = plan.platform;
     let after_turn = move |has_trained| {
         if let Some(embedded) = &embedded {
             embedded.reserve(dictionaries.memory_bytes());
         }
         if has_trained {
             // The samples and the trainer's tables were a few MiB, between dictionaries that stay.
-            trim_heap();
+            (platform.trim_heap)();
+            // No request needs the code of the trainer.
+            (platform.release_program_pages)();
         }
     };
     TrainerThread::start(trainer, Arc::clone(&plan.clock), after_turn).map_err(StartError::Thread)
