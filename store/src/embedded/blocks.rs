@@ -66,7 +66,12 @@ impl Blocks {
 
     /// Returns the number of segments that are missing for a value with so many blocks.
     pub(super) fn segments_missing(&self, blocks: usize) -> usize {
-        blocks.saturating_sub(self.free.len()).div_ceil(self.per_segment)
+        self.segments_of(blocks.saturating_sub(self.free.len()))
+    }
+
+    /// Returns the number of segments that so many blocks fill.
+    pub(super) fn segments_of(&self, blocks: usize) -> usize {
+        blocks.div_ceil(self.per_segment)
     }
 
     /// Adds a segment of free blocks.

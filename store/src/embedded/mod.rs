@@ -416,7 +416,12 @@ impl Embedded {
         let draw = turn.cas_last.load(Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let others = [draw >> 48, draw >> 32].map(|draw| (draw as usize) % count);
         let candidates = [shard, others[0], others[1]];
-        let size = |candidate: &usize| self.shards[*candidate].read().segments();
+        let size = |candidate: &usize| {
+            let lead = if *candidate == shard { lacking.blocks } else { 0 };
+            let candidate = self.shards[*candidate].read();
+            // A shard can use the blocks that its own values leave, and of those in other shards whole segments only.
+            candidate.segments() + candidate.segments_of_blocks(lead)
+        };
         let largest = candidates.into_iter().max_by_key(size).unwrap_or(shard);
         let reclaim = |candidate: usize| {
             let blocks = if candidate == shard { lacking.blocks } else { 0 };

@@ -110,6 +110,11 @@ impl Shard {
         self.log.segments() + self.blocks.segments()
     }
 
+    /// Returns the number of segments that so many blocks fill.
+    pub(super) fn segments_of_blocks(&self, blocks: usize) -> usize {
+        self.blocks.segments_of(blocks)
+    }
+
     /// Fetches without changing more than the counts of accesses.
     pub(super) fn glance<U>(
         &self,

@@ -600,3 +600,25 @@ fn reserved_memory_is_taken_from_items_and_returned() {
     assert!(after > before - (1 << 19), "{before} {after}");
     assert!(during + (2 << 20) <= 8 << 20, "{during}");
 }
+
+#[test]
+fn long_values_fill_the_memory_but_for_a_few_percent() {
+    let limit = ByteCount::mib(32);
+    let held = |value_bytes: usize| {
+        let held_by = |seed| {
+            let store = Embedded::new(Options { seed, ..options(limit) });
+            let bytes = vec![7; value_bytes];
+            for number in 0..3 * limit.as_usize() / value_bytes {
+                set(&store, &number.to_string(), NewItem { value: &bytes, ..NewItem::default() });
+            }
+            store.stats().curr_items
+        };
+        let mut held: Vec<u64> = (1..=5).map(held_by).collect();
+        held.sort_unstable();
+        held[2]
+    };
+    // memcached 1.6.18 holds 64 values of 512,000 bytes.
+    for (value_bytes, items_min) in [(512_000, 64), (200_000, 163), (100_000, 326)] {
+        assert!(held(value_bytes) >= items_min, "{value_bytes}: {}", held(value_bytes));
+    }
+}
