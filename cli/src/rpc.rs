@@ -1,12 +1,11 @@
 //! `rebate rpc`: the flags of the Thrift services, of their load and of replays. The services are in the crate
-//! `rpc-server`. The requests, and the model that checks answers, are in the crate `load`.
+//! `rpc-server`. The requests, and the model that checks answers, are in the crate `load`, and the runs in process in
+//! `experiments`.
 
 mod flags;
 mod load;
-mod player;
 mod record;
-pub(crate) mod replay;
-mod rows;
+mod replay;
 mod serve;
 mod soak;
 

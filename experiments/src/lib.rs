@@ -1,6 +1,6 @@
 //! The experiments of the papers in docs/references.md, one folder each. An experiment measures or simulates
 //! on this machine, compares the published numbers with ours, and writes rows for programs and a page for
-//! people. `testbed` and `records` also serve the demo, which belongs to no paper. Every number comes from the run that
+//! people. `testbed` and `records` also serve the demo, which belongs to no paper, and `rpc` the commands of the RPC engine. Every number comes from the run that
 //! reports it. The caller parses the command line and prints.
 
 pub mod accelerometer;
@@ -11,6 +11,7 @@ pub mod cache;
 pub mod index;
 pub mod offload;
 pub mod records;
+pub mod rpc;
 pub mod scheduler;
 pub mod testbed;
 

@@ -3,7 +3,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use load::rpc::{Calls, MIXES, Mix};
-use rpc_server::{RpcError, RpcLayout, RpcService};
+use rpc_server::{RpcError, RpcLayout};
 
 use crate::terminal::CliError;
 
@@ -74,15 +74,6 @@ impl MixFlags {
         }
         mix.check().map_err(CliError::Usage)?;
         Ok(mix)
-    }
-}
-
-/// Returns the service with this name in `rpc::services::IDL`.
-pub(super) fn service(name: &str) -> RpcService {
-    match name {
-        "post_storage" => RpcService::PostStorage,
-        "unique_id" => RpcService::UniqueId,
-        _ => RpcService::Memcached,
     }
 }
 

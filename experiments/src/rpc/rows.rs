@@ -11,7 +11,7 @@ use super::replay::{Plan, Run};
 
 /// The results of a replay, with its settings.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Replayed {
+pub struct Replayed {
     service: &'static str,
     window: usize,
     /// The number of requests per run and copy.
@@ -25,40 +25,40 @@ pub(crate) struct Replayed {
 
 /// The median of several runs, with the smallest and the greatest value.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Median {
-    pub(crate) median: f64,
-    pub(crate) spread: [f64; 2],
+pub(super) struct Median {
+    pub(super) median: f64,
+    pub(super) spread: [f64; 2],
 }
 
 /// The results of a layout. All layouts have the same number of cores.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct LayoutRow {
+pub(super) struct LayoutRow {
     id: String,
     #[serde(skip)]
     pub(super) layout: RpcLayout,
     /// The number of copies that run at the same time.
-    pub(crate) copies: usize,
+    pub(super) copies: usize,
     /// The number of threads of all copies. If they are pinned, each has a core.
-    pub(crate) threads: usize,
+    pub(super) threads: usize,
     #[serde(skip)]
     pinned: bool,
     /// The rate of all copies together (1/s).
-    pub(crate) requests_per_second: Median,
+    pub(super) requests_per_second: Median,
     /// The rate per thread (1/s).
-    pub(crate) requests_per_second_per_core: f64,
+    pub(super) requests_per_second_per_core: f64,
     /// The time per request of one copy (ns).
-    pub(crate) ns_per_request: Median,
+    pub(super) ns_per_request: Median,
     /// The median time from a packet's submission to its answer (ns), over every eighth request.
-    pub(crate) p50_ns: Median,
-    pub(crate) p99_ns: Median,
-    pub(crate) answers: Tally,
+    pub(super) p50_ns: Median,
+    pub(super) p99_ns: Median,
+    pub(super) answers: Tally,
     #[serde(skip)]
     runs: [Vec<f64>; 4],
 }
 
 /// The results of a round trip between two cores.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct HopRow {
+pub(super) struct HopRow {
     id: &'static str,
     cores: [usize; 2],
     /// The time of the round trip (ns).
@@ -151,7 +151,7 @@ impl Replayed {
     }
 
     /// Returns the sum of the answers over all layouts.
-    pub(crate) fn answers(&self) -> Tally {
+    pub fn answers(&self) -> Tally {
         let mut sum = Tally::default();
         self.layouts.iter().for_each(|row| sum.add(&row.answers));
         sum

@@ -11,21 +11,22 @@ use serde::Serialize;
 
 /// Counts of the answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Tally {
+pub struct Tally {
     /// The requests that were answered. If answers are compared, these answers were right.
-    pub(crate) right: u64,
+    pub right: u64,
     /// The refusals of requests that had to be refused. They are also counted in `right`.
-    pub(crate) refused_rightly: u64,
+    pub refused_rightly: u64,
     /// The reads that found nothing although a value was stored.
-    pub(crate) misses: u64,
+    pub misses: u64,
     /// The refusals of requests that should have been accepted.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// The answers whose bytes differ from the model's.
-    pub(crate) wrong: u64,
+    pub wrong: u64,
 }
 
 impl Tally {
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds the counts of another tally.
+    pub fn add(&mut self, other: &Self) {
         self.right += other.right;
         self.refused_rightly += other.refused_rightly;
         self.misses += other.misses;
@@ -34,7 +35,7 @@ impl Tally {
     }
 
     /// Returns the number of answers that are wrong if the store is large enough: misses, refusals and wrong bytes.
-    pub(crate) fn bad(&self) -> u64 {
+    pub fn bad(&self) -> u64 {
         self.misses + self.refused + self.wrong
     }
 }
