@@ -1,6 +1,7 @@
 //! The experiments of the papers in docs/references.md, one folder each. An experiment measures or simulates
 //! on this machine, compares the published numbers with ours, and writes rows for programs and a page for
-//! people. `testbed` and `records` also serve the demo, which belongs to no paper, and `rpc` the commands of the RPC engine. Every number comes from the run that
+//! people. `testbed`, `records` and
+//! `compression` also serve the demo, which belongs to no paper, and `rpc` the commands of the RPC engine. Every number comes from the run that
 //! reports it. The caller parses the command line and prints.
 
 pub mod accelerometer;
@@ -8,6 +9,7 @@ pub mod accelflow;
 pub mod arcalis;
 mod base;
 pub mod cache;
+pub mod compression;
 pub mod index;
 pub mod offload;
 pub mod records;

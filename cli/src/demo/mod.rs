@@ -2,11 +2,10 @@
 //! then monolith and microservices, in software and with a virtual accelerator. It runs on this machine and needs no
 //! setup. It starts the servers as separate processes, so that the system reports the cost of each.
 
-mod comparison;
+mod memory;
 mod page;
 mod records;
 mod services;
-mod variant;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,13 +17,12 @@ use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, Preset, Sizes, Weighting};
 
 use crate::terminal::{CliError, byte_count, print_json, print_line, stop_on_signal, write_file};
-use comparison::{Comparison, Side};
+use experiments::compression::{Comparison, Sample, Side, Variant, item_overhead_bytes};
 use experiments::records::RecordComparison;
 use experiments::testbed::Backing;
 use harness::{Progress, memcached_is_here};
 use serde::Serialize;
 use services::Services;
-use variant::{Sample, Variant, item_overhead_bytes};
 
 const EXAMPLES: &str = "Examples:
   rebate demo
@@ -255,7 +253,7 @@ impl Demo {
             print_json(results)?;
         } else {
             records.iter().for_each(|records| print_line(&records::table(records)));
-            memory.iter().for_each(|comparison| print_line(&comparison.table()));
+            memory.iter().for_each(|comparison| print_line(&memory::table(comparison)));
             services.iter().for_each(|services| print_line(&services.table()));
             print_line(&format!("wrote {}", self.report.display()));
         }

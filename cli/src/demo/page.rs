@@ -5,11 +5,11 @@ use report::{
     Table,
 };
 
+use experiments::compression::Comparison;
 use experiments::testbed::{Compressor, Topology};
 
 use experiments::records::{Cached, RecordComparison, RecordKind};
 
-use super::comparison::Comparison;
 use super::services::{ServicePoint, Services};
 
 /// Builds the page.

@@ -7,12 +7,12 @@ use std::net::TcpStream;
 use load::{Address, LoadReport};
 use units::{ByteCount, limits};
 
-use super::comparison::Side;
-use experiments::testbed::Backing;
+use super::Side;
+use crate::testbed::Backing;
 use harness::{Process, TIMEOUT, start_memcached};
 
 /// A running side of the comparison.
-pub(super) struct Variant {
+pub struct Variant {
     processes: Vec<Process>,
     address: Address,
     host_port: String,
@@ -20,7 +20,7 @@ pub(super) struct Variant {
 
 /// The results of one run of a side.
 #[derive(Clone, Debug)]
-pub(super) struct Sample {
+pub struct Sample {
     pub(super) hit_ratio: f64,
     /// The number of items held at the end.
     pub(super) items: f64,
@@ -43,7 +43,7 @@ pub(super) struct Sample {
 }
 
 /// Returns the bytes per item that the store counts in addition to key and value.
-pub(super) const fn item_overhead_bytes(backing: Backing) -> usize {
+pub const fn item_overhead_bytes(backing: Backing) -> usize {
     match backing {
         Backing::Memcached => limits::ITEM_OVERHEAD_BYTES,
         Backing::Embedded => store::embedded::ITEM_OVERHEAD_BYTES,
@@ -52,7 +52,10 @@ pub(super) const fn item_overhead_bytes(backing: Backing) -> usize {
 
 impl Variant {
     /// Starts the side's processes and waits until they serve.
-    pub(super) fn start(side: Side, backing: Backing, memory: ByteCount) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// What did not start, and why.
+    pub fn start(side: Side, backing: Backing, memory: ByteCount) -> Result<Self, String> {
         let mut processes = Vec::new();
         let store = match backing {
             Backing::Embedded => "embedded".to_owned(),
@@ -75,17 +78,21 @@ impl Variant {
         Ok(Self { processes, address, host_port })
     }
 
-    pub(super) fn address(&self) -> &Address {
+    /// Returns where the side serves.
+    pub fn address(&self) -> &Address {
         &self.address
     }
 
     /// Returns the CPU time of the side's processes so far (s).
-    pub(super) fn cpu_s(&self) -> f64 {
+    pub fn cpu_s(&self) -> f64 {
         self.processes.iter().map(Process::cpu_s).sum()
     }
 
     /// Returns the server's counters by name.
-    pub(super) fn stats(&self) -> Result<Vec<(String, f64)>, String> {
+    ///
+    /// # Errors
+    /// Why the server does not tell them.
+    pub fn stats(&self) -> Result<Vec<(String, f64)>, String> {
         let mut stats = Vec::new();
         for page in ["stats\r\n", "stats rebate\r\n"] {
             stats.extend(ask_stats(&self.host_port, page).map_err(|error| error.to_string())?);
@@ -95,7 +102,8 @@ impl Variant {
 }
 
 impl Sample {
-    pub(super) fn new(
+    /// Puts together what the load, the processes and the server tell of a run.
+    pub fn new(
         report: &LoadReport,
         cpu_s: f64,
         stats: &[(String, f64)],

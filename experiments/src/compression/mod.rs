@@ -1,23 +1,28 @@
-//! Compares compression off and on by medians over runs, as a table and as data.
+//! Compares a cache with compression off and on in the same memory, by medians over runs. `variant.rs` runs one side. The
+//! caller loads the sides and shows the results.
+
+mod variant;
 
 use load::LoadSpec;
 use serde::Serialize;
 use units::ByteCount;
 
-use super::variant::Sample;
-use crate::terminal::numbers;
-use experiments::testbed::Backing;
+use crate::testbed::Backing;
+
+pub use variant::{Sample, Variant, item_overhead_bytes};
 
 /// A side of the comparison: compression off or on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub enum Side {
+    /// Values are stored as they come.
     Off,
+    /// Values are compressed.
     On,
 }
 
 impl Side {
     /// Returns the value of `rebate serve --compress` for this side.
-    pub(super) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Side::Off => "off",
             Side::On => "on",
@@ -27,7 +32,7 @@ impl Side {
 
 /// The results with compression off and on under one workload.
 #[derive(Serialize)]
-pub(super) struct Comparison {
+pub struct Comparison {
     preset: String,
     store: &'static str,
     memory: ByteCount,
@@ -84,7 +89,8 @@ struct Saved {
 }
 
 impl Comparison {
-    pub(super) fn new(spec: &LoadSpec, backing: Backing, memory: ByteCount) -> Self {
+    /// Creates a comparison without results.
+    pub fn new(spec: &LoadSpec, backing: Backing, memory: ByteCount) -> Self {
         Self {
             preset: spec.preset.clone().unwrap_or_default(),
             store: match backing {
@@ -101,11 +107,13 @@ impl Comparison {
         }
     }
 
-    pub(super) fn preset(&self) -> &str {
+    /// Returns the name of the workload.
+    pub fn preset(&self) -> &str {
         &self.preset
     }
 
-    pub(super) fn add(&mut self, side: Side, sample: Sample) {
+    /// Adds a run of a side.
+    pub fn add(&mut self, side: Side, sample: Sample) {
         self.samples[side as usize].push(sample);
         self.off = Numbers::from_samples(&self.samples[0], self.memory);
         self.on = Numbers::from_samples(&self.samples[1], self.memory);
@@ -113,7 +121,7 @@ impl Comparison {
     }
 
     /// Describes the comparison in one line.
-    pub(super) fn caption(&self) -> String {
+    pub fn caption(&self) -> String {
         format!(
             "{} in {}, {} keys, {:.0} requests/s offered, medians of {}",
             self.memory, self.store, self.keys, self.offered_per_s, self.off.runs
@@ -121,12 +129,12 @@ impl Comparison {
     }
 
     /// Describes the result in one sentence.
-    pub(super) fn sentence(&self) -> String {
-        self.saved.sentence(&self.off, &self.on).trim_end().to_owned()
+    pub fn sentence(&self) -> String {
+        self.saved.sentence(&self.off, &self.on)
     }
 
     /// Returns the values to draw: a title, a unit, and the number off and on.
-    pub(super) fn pairs(&self) -> Vec<(&'static str, &'static str, [f64; 2])> {
+    pub fn pairs(&self) -> Vec<(&'static str, &'static str, [f64; 2])> {
         let both = |value: fn(&Numbers) -> f64| [value(&self.off), value(&self.on)];
         vec![
             ("hit ratio", "hits over gets", both(|numbers| numbers.hit_ratio.median)),
@@ -140,7 +148,8 @@ impl Comparison {
         ]
     }
 
-    pub(super) fn table(&self) -> String {
+    /// Returns the cells of a table: a head and a row for each side.
+    pub fn rows(&self) -> [Vec<String>; 3] {
         let head = [
             "compression",
             "hit ratio",
@@ -152,12 +161,7 @@ impl Comparison {
             "p99 us",
             "",
         ];
-        let rows =
-            [head.map(str::to_owned).to_vec(), self.off.row(Side::Off), self.on.row(Side::On)];
-        let mut lines = vec![format!("{}: {}", self.preset, self.caption())];
-        lines.extend(numbers(&rows));
-        lines.push(self.saved.sentence(&self.off, &self.on));
-        lines.join("\n")
+        [head.map(str::to_owned).to_vec(), self.off.row(Side::Off), self.on.row(Side::On)]
     }
 }
 
@@ -233,7 +237,7 @@ impl Saved {
         };
         format!(
             "on / off: {:.2}x the data in the same memory ({mib:.0} MiB saved), {:.0} % fewer misses, \
-             {cpu:+.1} CPU us per request ({cost})\n",
+             {cpu:+.1} CPU us per request ({cost})",
             self.held_ratio,
             self.misses_avoided * 100.0
         )
@@ -242,7 +246,7 @@ impl Saved {
 
 impl Spread {
     fn from_values(values: Vec<f64>) -> Self {
-        let found = experiments::Spread::from_values(values);
+        let found = crate::Spread::from_values(values);
         found.map_or_else(Self::default, |spread| Self {
             median: spread.median,
             min: spread.low,
