@@ -198,6 +198,7 @@ const PLATFORM: Platform = Platform {
     watch_near: Some(drivers::near::watch),
     trim_heap: drivers::heap::trim,
     release_program_pages: drivers::program::release_pages,
+    train_dictionary: drivers::dictionary::train,
     guard_key: drivers::secret::key,
 };
 

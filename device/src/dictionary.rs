@@ -12,6 +12,9 @@ use zstd::zstd_safe::{self, CDict, DDict};
 
 use crate::engines::zstd_dictionary::ZstdDictionary;
 
+/// Trains a dictionary of at most so many bytes on samples, as [`Dictionary::train`] does.
+pub type Train = fn(samples: &[&[u8]], bytes_max: usize) -> Result<Dictionary, DictionaryError>;
+
 /// A dictionary in the forms in which zstd writes and reads with it. All threads share it.
 pub struct Dictionary {
     id: DictionaryId,
@@ -25,8 +28,8 @@ pub struct Dictionary {
 }
 
 impl Dictionary {
-    /// Trains a dictionary of at most `bytes_max` on samples of the values that it will be used for. This takes some
-    /// 10 to 100 ms per MiB of samples.
+    /// Trains a dictionary of at most `bytes_max` on samples of the values that it will be used for. This takes 10 MiB,
+    /// and some 10 to 100 ms per MiB of samples.
     ///
     /// # Errors
     /// [`DictionaryError::TooFewSamples`] if the samples are too few or too short, or have nothing in common.

@@ -60,7 +60,7 @@ pub use buffer::{Buffer, Input, Memory, MemoryBlock, MemoryId, Pool};
 pub use chain::{Chain, Follow, Next, StepDone};
 pub use cipher::{AssociatedData, ExpandedKey, Key, Nonce, TAG_BYTES};
 pub use codec::{Codec, Dialect, Engine, EngineError, EngineFactory, Level};
-pub use dictionary::{Dictionary, DictionaryError};
+pub use dictionary::{Dictionary, DictionaryError, Train};
 pub use faulty::{FaultPlan, Faulty, Loss};
 pub use function::{Function, FunctionKind};
 pub use job::{Class, Completion, DeviceError, Job, Outcome, Polynomial, Task, TenantId};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use device::engines::BUILT_IN;
-use device::{Dialect, Dictionary, Engine, Level};
+use device::{Dialect, Dictionary, Engine, Level, Train};
 use store::frame::{FrameVersion, Header};
 
 use crate::dictionary::Trial;
@@ -68,11 +68,11 @@ impl<'a> Trials<'a> {
 
     /// Trains dictionaries of several lengths, and makes them the candidates of `trial`, with the best one written with
     /// more effort as the last. Returns them in the same order. This takes some ten milliseconds.
-    pub fn train(&self, trial: &mut Trial) -> Vec<Arc<Dictionary>> {
+    pub fn train(&self, trial: &mut Trial, train: Train) -> Vec<Arc<Dictionary>> {
         let samples_bytes: usize = self.train.iter().map(|sample| sample.len()).sum();
         let lengths =
             LENGTHS.into_iter().filter(|bytes| *bytes <= samples_bytes / SAMPLES_PER_BYTE);
-        let trained = lengths.filter_map(|bytes| Dictionary::train(&self.train, bytes).ok());
+        let trained = lengths.filter_map(|bytes| train(&self.train, bytes).ok());
         let mut candidates: Vec<Arc<Dictionary>> = trained.map(Arc::new).collect();
         trial.candidate_bytes =
             candidates.iter().map(|dictionary| self.bytes_with(dictionary)).collect();
@@ -129,7 +129,7 @@ mod tests {
     fn trained(form: FormPolicy, values: &[Vec<u8>]) -> (Trial, Vec<Arc<Dictionary>>) {
         let mut trials = Trials::new(form, values.iter().map(Vec::as_slice));
         let mut trial = Trial { plain_bytes: trials.plain_bytes(), ..Trial::default() };
-        let candidates = trials.train(&mut trial);
+        let candidates = trials.train(&mut trial, Dictionary::train);
         (trial, candidates)
     }
 

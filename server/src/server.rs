@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use device::cipher::KEY_BYTES;
 use device::lane::WatchLane;
 use device::near::WatchNear;
-use device::{Device, Dictionary, Key};
+use device::{Device, Dictionary, Key, Train};
 use parking_lot::RwLock;
 use store::Embedded;
 use store::embedded::CoarseClock;
@@ -63,6 +63,8 @@ pub struct Platform {
     pub trim_heap: fn() -> bool,
     /// Unmaps the unchanged pages of the program. Those that are needed come back. Returns their bytes.
     pub release_program_pages: fn() -> usize,
+    /// Trains dictionaries.
+    pub train_dictionary: Train,
     /// Expands a key into memory that core dumps leave out and that is wiped.
     pub guard_key: fn(&[u8; KEY_BYTES]) -> io::Result<Key>,
 }
@@ -74,6 +76,7 @@ impl Default for Platform {
             watch_near: None,
             trim_heap: || false,
             release_program_pages: || 0,
+            train_dictionary: Dictionary::train,
             guard_key: |bytes| Ok(Key::new(bytes)),
         }
     }

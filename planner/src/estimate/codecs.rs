@@ -294,7 +294,7 @@ fn train<'a>(form: FormPolicy, values: impl Iterator<Item = &'a [u8]>) -> Option
     };
     let mut trials = Trials::new(form, values.take(SAMPLES_MAX).take_while(within));
     let mut trial = Trial { plain_bytes: trials.plain_bytes(), ..Trial::default() };
-    let candidates = trials.train(&mut trial);
+    let candidates = trials.train(&mut trial, Dictionary::train);
     match trial.verdict() {
         Verdict::Adopt(index) => Some(Arc::clone(&candidates[index])),
         Verdict::Keep | Verdict::Plain => None,

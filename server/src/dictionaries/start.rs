@@ -21,6 +21,7 @@ pub(crate) fn start_trainer(
         form: convert::value_form(&plan.config),
         publisher: Box::new(StorePublisher(workers)),
         counters: Arc::clone(&plan.training),
+        train: plan.platform.train_dictionary,
     };
     let trainer = Trainer::new(Arc::clone(&plan.dictionaries), options);
     // Not the whole plan: a training that outlasts the server must not hold its devices.

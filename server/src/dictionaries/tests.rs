@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use device::Level;
+use device::{Dictionary, Level};
 use policy::FormPolicy;
 use units::{Nanos, Prng};
 
@@ -52,8 +52,12 @@ fn trainer(dictionaries: &Arc<Dictionaries>, publish: bool) -> (Trainer, Arc<Tra
 fn trainer_with(dictionaries: &Arc<Dictionaries>, shelf: Shelf) -> (Trainer, Arc<TrainerCounters>) {
     let counters = Arc::<TrainerCounters>::default();
     let form = FormPolicy::default();
-    let options =
-        TrainerOptions { form, publisher: Box::new(shelf), counters: Arc::clone(&counters) };
+    let options = TrainerOptions {
+        form,
+        publisher: Box::new(shelf),
+        counters: Arc::clone(&counters),
+        train: Dictionary::train,
+    };
     (Trainer::new(Arc::clone(dictionaries), options), counters)
 }
 

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use device::{Dictionary, Level};
+use device::{Dictionary, Level, Train};
 use policy::FormPolicy;
 use policy::dictionary::{Trial, Verdict, has_drifted};
 use policy::trials::{SAMPLES_MIN, Trials};
@@ -30,6 +30,7 @@ pub(crate) struct TrainerOptions {
     /// The store of dictionaries.
     pub(crate) publisher: Box<dyn Publisher>,
     pub(crate) counters: Arc<TrainerCounters>,
+    pub(crate) train: Train,
 }
 
 /// Where dictionaries are kept for all who read values with them.
@@ -260,7 +261,7 @@ impl Trainer {
         if !has_drifted && history.trials > EARLY_TRIALS {
             return Vec::new();
         }
-        let candidates = trials.train(trial);
+        let candidates = trials.train(trial, self.options.train);
         let trained = candidates.iter().filter(|candidate| !candidate.has_effort());
         self.options.counters.trained.add(trained.count() as u64);
         candidates
