@@ -1,4 +1,4 @@
-//! The tests of the protocol. All are in one program, because each program more takes time to compile and to link.
+//! The tests of the protocol. They are one program, because each further one takes time to link.
 
 mod binary;
 mod lines;

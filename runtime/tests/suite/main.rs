@@ -1,4 +1,4 @@
-//! The tests of the runtime. All are in one program, because each program more takes time to compile and to link.
+//! The tests of the runtime. They are one program, because each further one takes time to link.
 //! `allocations` is apart: it counts what a whole process allocates.
 
 mod chains;
