@@ -3,7 +3,7 @@
 //! touched must be reported once. The interpreter must read a packet as generated code does, and writing it again must
 //! give the same bytes.
 
-#[path = "../../rpc/tests/common/both.rs"]
+#[path = "../../rpc/tests/suite/common/both.rs"]
 mod both;
 
 use std::sync::{Arc, LazyLock};

@@ -1,7 +1,7 @@
-//! How well Rebate's store chooses what to evict, compared with the server that is estimated: the requests that were
-//! seen run on a small store of the same kind, which holds as many of the followed keys as the server did (a miniature
-//! simulation, Waldspurger et al., ATC 2017). All items have one size here, because a request that finds nothing does
-//! not tell the size of its value.
+//! Measures how well Rebate's store chooses what to evict, compared with the server that is estimated. It replays the
+//! observed requests on a small store of Rebate, which holds as many of the followed keys as the server did (a
+//! miniature simulation, Waldspurger et al., ATC 2017). All items have one size here, because a request that finds
+//! nothing does not tell the size of its value.
 
 use std::collections::HashSet;
 

@@ -20,7 +20,7 @@
 //! The term counts each arriving job with the whole hold, although a job waits for half of it on average.
 //! This is for the sake of the tail, which consists of the jobs that arrived first and waited for all of it.
 //! It costs some hundred nanoseconds of mean latency at low load. docs/measurements/offload-runtime.md shows
-//! the effect on the runtime's loop in virtual time (`runtime/tests/costs.rs`).
+//! the effect on the runtime's loop in virtual time (`runtime/tests/suite/costs.rs`).
 //!
 //! For `least_cost::valid_between`, consider the extra cost of an arm A over an arm B. It has three parts:
 //! the difference of their latencies, the difference of their core times multiplied by the waiting jobs, and
@@ -128,7 +128,7 @@ fn come_per_ns(gap: Nanos, snapshot: &Snapshot<'_>) -> f64 {
 const COMES_BACK: f64 = 2.0;
 
 /// The core time of a whole request, including its task and its answer, relative to the core time of its job.
-/// The value was chosen by the results for Cache-1 on one device's profile (`runtime/tests/costs.rs`). With
+/// The value was chosen by the results for Cache-1 on one device's profile (`runtime/tests/suite/costs.rs`). With
 /// 3, little changed.
 const REQUEST: f64 = 2.0;
 

@@ -9,7 +9,8 @@ use units::Nanos;
 const NEW: f64 = 1.0 / 8.0;
 const FIRST_IN_A_WHILE: f64 = 1.0 / 2.0;
 
-/// The number of arrivals, of all sizes, after which a completion counts as the first in a while.
+/// A completion counts as the first in a while if more arrivals than this, of all sizes, have come since the last
+/// completion of its class.
 const WHILE: u64 = 1_000;
 
 /// The number of completions from which a class is known. A single completion says too little, and an arm that looks

@@ -124,7 +124,7 @@ impl ConfigFile {
         &self.0
     }
 
-    /// Writes a file in which each other value could be used.
+    /// Writes a configuration with one mistake. Its other values are valid.
     pub(super) fn write(&self, mistake: Mistake) -> io::Result<()> {
         let wrong = match mistake {
             Mistake::CutOff => "connect_timeout",
