@@ -51,6 +51,7 @@ targets! {
     sealed
     snapshot
     store_shadow
+    thrift
     trace
 }
 

@@ -161,6 +161,20 @@ impl<'a> Wire<'a> {
         self.skip_within(kind, SKIP_DEPTH_MAX)
     }
 
+    /// Skips a value of at most `bytes_max` bytes, and returns its length (bytes). A longer one is an error,
+    /// [`Code::Oversized`], which is found without reading more of it.
+    pub fn skip_up_to(&mut self, kind: u8, bytes_max: usize) -> Result<usize, Code> {
+        let part = self.bytes.get(..bytes_max);
+        let mut reader = Self::new(part.unwrap_or(self.bytes), self.field_bytes_max);
+        match reader.skip(kind) {
+            Err(Code::Truncated) if part.is_some() => return Err(Code::Oversized),
+            skipped => skipped?,
+        }
+        let bytes = part.unwrap_or(self.bytes).len() - reader.bytes.len();
+        self.take(bytes)?;
+        Ok(bytes)
+    }
+
     /// Checks that no bytes are left.
     pub fn end(&self) -> Result<(), Code> {
         if self.bytes.is_empty() { Ok(()) } else { Err(Code::Malformed) }
@@ -442,6 +456,18 @@ mod tests {
         assert_eq!(wire(&deep).skip(kind::LIST), Err(Code::Malformed));
         assert_eq!(Wire::framed(b"\0\0\0\x02a", 16).map(|_| ()), Err(Code::Truncated));
         assert_eq!(Wire::framed(b"\0\0\0\x00a", 16).map(|_| ()), Err(Code::Malformed));
+    }
+
+    #[test]
+    fn skipping_stops_at_its_limit() {
+        // A list of four empty structs, and a byte behind it.
+        let bytes = b"\x0c\0\0\0\x04\0\0\0\0!";
+        let mut reader = wire(bytes);
+        assert_eq!(reader.skip_up_to(kind::LIST, 8), Err(Code::Oversized));
+        assert_eq!(reader.skip_up_to(kind::LIST, 9), Ok(9));
+        assert_eq!(reader.byte(), Ok(b'!'));
+        assert_eq!(wire(&bytes[..8]).skip_up_to(kind::LIST, 100), Err(Code::Truncated));
+        assert_eq!(wire(b"\x63\0\0\0\x01").skip_up_to(kind::LIST, 100), Err(Code::Malformed));
     }
 
     #[test]

@@ -149,17 +149,23 @@ impl SimulatedServer {
         devices: Devices,
     ) -> Result<Self, StartError> {
         let server = &config.server;
-        let is_other = server.near_listen.is_some() || !server.thrift_listen.is_empty();
-        if is_other || !server.grpc_listen.is_empty() || !config.programs.listen.is_empty() {
-            return Err(StartError::Config("only memcached listeners can be simulated".into()));
+        let is_other = server.near_listen.is_some() || !server.grpc_listen.is_empty();
+        if is_other || !config.programs.listen.is_empty() {
+            let why = "only listeners of memcached and Thrift clients can be simulated";
+            return Err(StartError::Config(why.into()));
         }
         let network = &environment.network;
         let listen = |config: &Config| {
-            let listen = |address: &String| {
+            let listen = |(address, protocol): (&String, ListenerProtocol)| {
                 let listener = network.listen(address);
-                listener.map_err(|error| StartError::Listen { address: address.clone(), error })
+                let listener = listener
+                    .map_err(|error| StartError::Listen { address: address.clone(), error })?;
+                Ok((listener, protocol))
             };
-            config.server.listen.iter().map(listen).collect::<Result<Vec<_>, _>>()
+            let memcached = config.server.listen.iter().map(|at| (at, ListenerProtocol::Memcached));
+            let thrift =
+                config.server.thrift_listen.iter().map(|at| (at, ListenerProtocol::Thrift));
+            memcached.chain(thrift).map(listen).collect::<Result<Vec<_>, _>>()
         };
         let platform = Platform::default();
         let (plan, store_file, listeners) =
@@ -171,8 +177,8 @@ impl SimulatedServer {
         let admin = Arc::new(Admin::new(Arc::clone(&plan)));
         let dispatcher = Dispatcher::new(&plan, &workers);
         let mut acceptors = JoinSet::new();
-        for listener in listeners {
-            acceptors.spawn_local(accept(listener, dispatcher.clone()));
+        for (listener, protocol) in listeners {
+            acceptors.spawn_local(accept(listener, protocol, dispatcher.clone()));
         }
         take_over_file(store_file.as_ref())?;
         let control = start_control(&plan, &admin, &workers);
@@ -321,11 +327,14 @@ fn start_control(plan: &Arc<Plan>, admin: &Arc<Admin>, workers: &Arc<[Worker]>) 
     tasks
 }
 
-async fn accept(mut listener: Box<dyn Listener>, dispatcher: Dispatcher) {
+async fn accept(
+    mut listener: Box<dyn Listener>,
+    protocol: ListenerProtocol,
+    dispatcher: Dispatcher,
+) {
     loop {
         match poll_fn(|task| listener.poll_accept(task)).await {
             Ok((connection, from)) => {
-                let protocol = ListenerProtocol::Memcached;
                 dispatcher.dispatch(Accepted::Simulated(connection, from, protocol));
             }
             Err(error) => dispatcher.errors.pause(&error).await,

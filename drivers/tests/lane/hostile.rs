@@ -150,7 +150,7 @@ pub(crate) fn attack_service(draw: &mut dyn FnMut() -> u64, steps: usize) {
         // The loop did not end with an error, so the client's claim is allowed.
         unread.drain(..(head - read) as usize);
         read = head;
-        assert_eq!(serving.held().0, unread.iter().sum(), "results that nobody will read");
+        assert_eq!(serving.held().0, unread.iter().sum::<u64>(), "results that nobody will read");
         serving.publish();
         while serving.pause() == Pause::Poll && !draw().is_multiple_of(4) {}
         if !serving.read_doorbells() {

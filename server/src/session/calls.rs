@@ -18,7 +18,7 @@ use protocol::{Key, Limits, Parse, request};
 use rpc::services::memcached::Memcached;
 use rpc::wire::{FRAME_HEAD_BYTES, Message, MessageKind, Wire as Reader, exception, kind};
 use rpc::{Code, Functions};
-use units::limits::{KEY_BYTES_MAX, LINE_BYTES_MAX};
+use units::limits::{GET_LINE_BYTES_MAX, KEY_BYTES_MAX, LINE_BYTES_MAX};
 
 use super::Session;
 use super::dispatch::{Step, Wire};
@@ -58,8 +58,7 @@ impl Wire for Calls {
         if input.len() < end.min(BEGINNING_BYTES) {
             return Step::Incomplete;
         }
-        let limits = session.context.limits;
-        if length as u64 > limits.item_bytes_max.0 + CALL_BYTES_MAX {
+        if length > session.frame_bytes_max(&input[FRAME_HEAD_BYTES..], length) {
             return session.refuse_long_frame(input, length, pending).await;
         }
         match input.get(FRAME_HEAD_BYTES..end) {
@@ -93,6 +92,20 @@ impl Session {
         self.client.as_ref().is_some_and(|client| client.must_log_in())
     }
 
+    /// Returns the length of the longest frame of the call that begins with `message` (bytes), if its frame, which has
+    /// `length` bytes, is not one of a short call. Only a value makes a call as long as an item.
+    fn frame_bytes_max(&self, message: &[u8], length: usize) -> usize {
+        if length <= CALL_BYTES_MAX {
+            return CALL_BYTES_MAX;
+        }
+        let head = call_head(&mut Reader::new(message, NAME_BYTES_MAX));
+        let function = head.and_then(|head| Memcached.find(head.name));
+        match function.and_then(value_verb) {
+            Some(_) => self.context.limits.item_bytes_max.0 as usize + CALL_BYTES_MAX,
+            None => KEYS_BYTES_MAX,
+        }
+    }
+
     /// Serves the message of a whole frame.
     async fn serve_message<'a>(&mut self, message: &'a [u8], pending: &mut VecDeque<Pending<'a>>) {
         let mut reader = Reader::new(message, message.len());
@@ -101,7 +114,7 @@ impl Session {
             return self.refuse_call(&head, message.len(), Code::UnknownFunction, pending).await;
         };
         let mut arguments = Arguments::default();
-        if let Err(code) = arguments.read(&mut reader) {
+        if let Err(code) = arguments.read(&mut reader, function) {
             return self.refuse_call(&head, message.len(), code, pending).await;
         }
         let call = Call { function, sequence: head.sequence };
@@ -189,6 +202,9 @@ impl Session {
             self.refuse_bytes(pending).await;
             return Step::Consumed(input.len());
         };
+        if call.function == Memcached::GET_MANY {
+            return self.refuse_long_get(call, input, length, pending).await;
+        }
         let refusal = match value_verb(call.function) {
             // Other calls have no reason to be long.
             None => Refusal::closing(Head::default(), Status::TooLarge),
@@ -199,6 +215,28 @@ impl Session {
         };
         let refusal = self.guard_refusal(refusal, pending).await;
         self.refuse_packet(ReplyTo::Call(call), &refusal, input, FRAME_HEAD_BYTES, pending).await
+    }
+
+    /// Answers a get of too many keys, and skips its frame.
+    async fn refuse_long_get(
+        &mut self,
+        call: Call,
+        input: &[u8],
+        length: usize,
+        pending: &mut VecDeque<Pending<'_>>,
+    ) -> Step {
+        let refusal = Refusal::skipping(Head::default(), Status::TooLarge, length as u64);
+        let refusal = self.guard_refusal(refusal, pending).await;
+        let to = ReplyTo::Call(call);
+        if refusal.status != Status::TooLarge {
+            return self.refuse_packet(to, &refusal, input, FRAME_HEAD_BYTES, pending).await;
+        }
+        self.settle_all(pending).await;
+        self.context.counters.commands.bad_lines.up();
+        self.count_refusal(FailedCommand::Get);
+        let text = format!("the call has {length} bytes, and at most {KEYS_BYTES_MAX} are allowed");
+        to.failed(self.out.text(), Status::TooLarge, &text);
+        self.skip(&input[FRAME_HEAD_BYTES..], FRAME_HEAD_BYTES, length as u64).await
     }
 
     /// Answers a call that was skipped for lack of memory. `input` has the beginning of its frame.
@@ -230,7 +268,8 @@ impl Session {
         let since = Instant::now();
         let to = ReplyTo::Call(call);
         let guarded = self.guard_keys(keys.clone(), bytes, pending).await;
-        let all_may_exist = keys.clone().all(|key| self.may_have_key(Some(key)));
+        let has_links = self.context.backend.has_links();
+        let all_may_exist = !has_links || keys.clone().all(|key| self.may_have_key(Some(key)));
         let unnamed = || Refusal::skipping(Head::default(), Status::InvalidArguments, 0);
         if let Some(refusal) = guarded.or_else(|| (!all_may_exist).then(unnamed)) {
             return self.refuse_whole(call, &refusal, pending).await;
@@ -242,7 +281,7 @@ impl Session {
         self.answered = None;
         self.command = FailedCommand::Get;
         to.count(&self.context.counters.commands);
-        keys.clone().for_each(|key| self.note_lookup(key));
+        self.note_lookup_of_each(keys.clone());
         self.holds_answer = true;
         let mut answer = MapAnswer::default();
         let found = self.find_keys(keys, &mut answer).await;
@@ -272,12 +311,21 @@ impl Session {
     /// Appends the items of the keys to the held answer.
     async fn find_keys(&mut self, keys: Strings<'_>, answer: &mut MapAnswer) -> Outcome<()> {
         let (mut line, mut names) = (Vec::new(), Vec::new());
+        let mut found_alone = 0;
         let mut keys = keys.peekable();
         while let Some(key) = keys.next() {
             match Key::new(key) {
                 Ok(name) => names.push(name),
                 // A line cannot hold this key.
-                Err(_) => self.find_item(key, answer).await?,
+                Err(_) => {
+                    self.find_item(key, answer).await?;
+                    found_alone += 1;
+                }
+            }
+            if found_alone == KEYS_AT_ONCE {
+                found_alone = 0;
+                // Lines give others a turn in the same way.
+                tokio::task::yield_now().await;
             }
             if !names.is_empty() && (names.len() == KEYS_AT_ONCE || keys.peek().is_none()) {
                 line.clear();
@@ -389,7 +437,7 @@ fn beginning(input: &[u8]) -> Option<(Call, Option<&[u8]>)> {
     let function = Memcached.find(head.name)?;
     let mut arguments = Arguments::default();
     // The arguments end where the input does.
-    let _ = arguments.read(&mut reader);
+    let _ = arguments.read(&mut reader, function);
     let key = arguments.key.filter(|key| is_key(key));
     Some((Call { function, sequence: head.sequence }, key))
 }
@@ -425,9 +473,11 @@ enum Refused<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Reads the fields up to the end of the message. After an error, the fields in front of it were read.
-    fn read(&mut self, reader: &mut Reader<'a>) -> Result<(), Code> {
-        loop {
+    /// Reads the fields up to the end of a call of `function`. After an error, the fields in front of it were read.
+    /// There are limits on what is read in one go, because a call may be as long as a value.
+    fn read(&mut self, reader: &mut Reader<'a>, function: u32) -> Result<(), Code> {
+        let mut skipped_bytes_left = CALL_BYTES_MAX;
+        for _ in 0..FIELDS_MAX {
             match reader.field()? {
                 (kind::STOP, _) => return reader.end(),
                 (kind::STRING, 1) => self.key = Some(reader.string()?),
@@ -438,10 +488,14 @@ impl<'a> Arguments<'a> {
                 (kind::I64, 6) => self.delta = Some(reader.i64()?),
                 (kind::I32, 7) => self.delay_s = reader.i32()?,
                 (kind::STRING, 8) => self.page = reader.string()?,
-                (kind::LIST, 9) => self.keys = Some(Strings::read(reader)?),
-                (other, _) => reader.skip(other)?,
+                (kind::LIST, 9) if function == Memcached::GET_MANY => {
+                    self.keys = Some(Strings::read(reader)?);
+                }
+                (kind::STRING, _) => reader.skip(kind::STRING)?,
+                (other, _) => skipped_bytes_left -= reader.skip_up_to(other, skipped_bytes_left)?,
             }
         }
+        Err(Code::Oversized)
     }
 
     /// Returns what a call of `function` asks for.
@@ -451,7 +505,7 @@ impl<'a> Arguments<'a> {
         match function {
             Memcached::GET_MANY => {
                 let keys = self.keys.ok_or(Refused::Malformed)?;
-                match keys.clone().all(is_key) {
+                match keys.are_keys {
                     true => return Ok(Called::Many(keys)),
                     false => return Err(Refused::Status(Status::InvalidArguments, None)),
                 }
@@ -548,15 +602,19 @@ fn is_key(key: &[u8]) -> bool {
 struct Strings<'a> {
     reader: Reader<'a>,
     left: usize,
+    /// Whether each string has the length of a key.
+    are_keys: bool,
 }
 
 impl<'a> Strings<'a> {
     /// Reads a list, and checks that it is one of whole strings.
     fn read(reader: &mut Reader<'a>) -> Result<Self, Code> {
-        let mut list = reader.clone();
-        reader.skip(kind::LIST)?;
-        let left = list.list(kind::STRING)?;
-        Ok(Self { reader: list, left })
+        let left = reader.list(kind::STRING)?;
+        let mut strings = Self { reader: reader.clone(), left, are_keys: true };
+        for _ in 0..left {
+            strings.are_keys &= is_key(reader.string()?);
+        }
+        Ok(strings)
     }
 }
 
@@ -574,7 +632,13 @@ impl<'a> Iterator for Strings<'a> {
 const BEGINNING_BYTES: usize = LINE_BYTES_MAX;
 
 /// The length of a call without its value (bytes).
-const CALL_BYTES_MAX: u64 = BEGINNING_BYTES as u64;
+const CALL_BYTES_MAX: usize = BEGINNING_BYTES;
+
+/// The length of the longest call without a value (bytes): a get of many keys, which may be as long as a line of keys.
+const KEYS_BYTES_MAX: usize = GET_LINE_BYTES_MAX;
+
+/// The most fields that are read of one call. No function has as many arguments.
+const FIELDS_MAX: usize = 64;
 
 /// The length of the longest answer to a get of many keys (bytes). Thrift's own clients read no longer frames unless
 /// they are told to.
@@ -610,9 +674,10 @@ mod tests {
     fn read(frame: &[u8]) -> Result<(u32, Arguments<'_>), Code> {
         let mut reader = Reader::framed(frame, frame.len())?;
         let head = call_head(&mut reader).ok_or(Code::Malformed)?;
+        let function = Memcached.find(head.name).ok_or(Code::UnknownFunction)?;
         let mut arguments = Arguments::default();
-        arguments.read(&mut reader)?;
-        Ok((Memcached.find(head.name).ok_or(Code::UnknownFunction)?, arguments))
+        arguments.read(&mut reader, function)?;
+        Ok((function, arguments))
     }
 
     #[test]

@@ -88,7 +88,9 @@ impl Session {
     }
 
     /// Returns the names and values of a page of statistics, or `None` if there is no such page.
-    pub(super) async fn stats_page(&self, page: &str) -> Option<Vec<(String, String)>> {
+    pub(super) async fn stats_page(&mut self, page: &str) -> Option<Vec<(String, String)>> {
+        // A page takes as long as many short commands, so the turn of this session ends with it.
+        self.served = self.context.requests_per_turn;
         let stored = match page {
             // These pages are about this server; pages of memcached servers with the same name are not added.
             "settings" | "rebate" | "dictionaries" => Some(Vec::new()),

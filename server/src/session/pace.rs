@@ -52,14 +52,20 @@ impl Pace {
 }
 
 impl Session {
-    /// Reads a part of a value at the required rate. Returns 0 at the end of the stream.
+    /// Reads a part of a value at the required rate. Returns 0 at the end of the stream. The sessions of clients that
+    /// send long values as fast as they are read take turns, so that others do not wait for the end of a value.
     pub(super) async fn read_paced(&self, space: &mut [u8], pace: &mut Pace) -> io::Result<usize> {
         let stream = self.stream()?;
+        let space_bytes = space.len().min(CALL_BYTES_MAX);
+        let space = &mut space[..space_bytes];
         loop {
             match stream.try_read(space) {
                 Ok(bytes) => {
                     self.context.counters.commands.bytes_read.add(bytes as u64);
                     pace.moved(bytes);
+                    if pace.bytes > OUT_BYTES_MAX as u64 {
+                        self.context.turns.take(bytes).await;
+                    }
                     return Ok(bytes);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -110,6 +110,14 @@ impl Session {
         }
     }
 
+    /// Does the same as [`Self::note_lookup`] for each of several keys.
+    #[inline]
+    pub(super) fn note_lookup_of_each<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        if self.context.watchers.want(Events::FETCHERS) {
+            keys.for_each(|key| self.tell_lookup(key));
+        }
+    }
+
     #[cold]
     fn tell_lookup(&self, key: &[u8]) {
         let lookup = match self.standing(key) {

@@ -1,6 +1,7 @@
 //! Tests the cache's Thrift listener: stock clients in Python and C++, what memcached clients and Thrift clients read
 //! of each other, rights, bad frames, limits, and the drain.
 
+mod hostile;
 #[path = "../stock_thrift/mod.rs"]
 mod stock_thrift;
 #[path = "../thrift_bridge/mod.rs"]

@@ -1,0 +1,5 @@
+//! The fuzz target `thrift`, driven by libFuzzer.
+
+#![no_main]
+
+fuzz::libfuzzer_target!("thrift");
