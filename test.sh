@@ -22,30 +22,19 @@ step "the binary and the tests, with lints and documentation"
 # In one build, or all crates are compiled two times more. No number of this run is recorded.
 export RUSTC_WORKSPACE_WRAPPER="$PWD/scripts/checked_rustc" CLIPPY_ARGS="-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"
 cargo build --workspace --all-targets
+step "dependencies: licenses, sources, second versions"
+scripts/deny
 export REBATE_BIN="$PWD/target/debug/rebate" REBATE_BINARY="$PWD/target/debug/rebate"
-
-# These run beside the tests, at a low priority: nothing of them is measured, and tests wait much of the time.
-beside() {
-  step "dependencies: licenses, sources, second versions"
-  scripts/deny
-  step "packages, chart and monitoring"
-  deploy/check.sh "$REBATE_BIN"
-  # Of the whole workspace, so that nothing but the driver is built again.
-  step "DPDK's software devices"
-  REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk --test golden
-  step "benchmarks, smallest form"
-  find bench -maxdepth 1 -name '*.py' ! -name '_*' ! -name harness.py | sort |
-    xargs -P 3 -I{} sh -c 'python3 {} --quick >/dev/null && echo {}'
-}
-mkdir -p target/tests
-(renice -n 10 "$BASHPID" >/dev/null; beside) >target/tests/beside.log 2>&1 &
-
-failed=0
-step "tests (beside them: dependencies, packages, DPDK, benchmarks)"
-REBATE_THRIFT_REQUIRED=1 scripts/run_tests.py || failed=1
+step "tests"
+REBATE_THRIFT_REQUIRED=1 scripts/run_tests.py
+step "packages, chart and monitoring"
+deploy/check.sh "$REBATE_BIN"
+# Of the whole workspace, so that nothing but the driver is built again.
+step "DPDK's software devices"
+REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk --test golden
 step "the Python package"
-REBATE_PYTHON_LIBRARY=target/debug/lib_rebate.so python/test.sh || failed=1
-wait $! || { failed=1 && echo "FAILED beside the tests:"; }
-cat target/tests/beside.log
-step "end"
-exit $failed
+REBATE_PYTHON_LIBRARY=target/debug/lib_rebate.so python/test.sh
+step "benchmarks, smallest form"
+# They measure nothing here, and wait most of the time, so several share the cores.
+find bench -maxdepth 1 -name '*.py' ! -name '_*' ! -name harness.py | sort |
+  xargs -P 3 -I{} sh -c 'python3 {} --quick >/dev/null && echo {}'
