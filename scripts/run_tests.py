@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Runs every test of the workspace: `cargo test --workspace`, with three test binaries at a time.
+"""Runs every test of the workspace: `cargo test --workspace`, with two test binaries at a time.
 
-Many tests wait for processes, sockets and time-outs, and leave the cores idle. Their binaries run one after the other,
-as with cargo. Beside them, at a lower priority, run those that only compute, and those that drive many processes and
-judge no time. The documentation's examples come last. The output of a binary is shown if it fails; the whole output is
-in target/tests.
+Many tests wait for processes, sockets and time-outs, and leave the cores idle. The binaries of these packages run one
+after the other, as with cargo. Beside them, at a lower priority, run those that only compute. The documentation's
+examples come last. The output of a binary is shown if it fails; the whole output is in target/tests.
 
 Example: scripts/run_tests.py
 """
@@ -23,9 +22,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Their tests depend on no clock and on no other process.
 COMPUTING = set("""api device experiments fuzz model planner policy protocol report rpc sim simulation store trace units
 workload""".split())
-
-# The long ones that start processes and compare answers, without a limit of time that a busy machine could miss.
-COMPARING = {("rebate-tests", name) for name in "clients command_table experiments".split()}
 
 
 def binaries():
@@ -70,15 +66,12 @@ def main():
     parser.parse_args()
     tests = binaries()
     failed, printing = [], threading.Lock()
+    waiting = [test for test in tests if test[0] not in COMPUTING]
     computing = [test for test in tests if test[0] in COMPUTING]
-    comparing = [test for test in tests if test[:2] in COMPARING]
-    waiting = [test for test in tests if test not in computing and test not in comparing]
-    lanes = [(waiting, 0), (comparing, 10), (computing, 10)]
-    threads = [threading.Thread(target=run, args=(*lane, failed, printing)) for lane in lanes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    beside = threading.Thread(target=run, args=(computing, 10, failed, printing))
+    beside.start()
+    run(waiting, 0, failed, printing)
+    beside.join()
     print(f"{len(tests)} test binaries, {len(failed)} failed", flush=True)
     examples = subprocess.run(["cargo", "test", "--workspace", "--doc", "--quiet"], cwd=ROOT)
     if failed:
