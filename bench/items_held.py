@@ -41,7 +41,8 @@ def main():
         # The records are made once. That takes longer than to write them.
         record = functools.cache(make)
         count = max(6 * (memory_mib << 20) // (len(record(0)) // (6 if name in REQUIRED else 1) + 30) // 5, 100)
-        sides = ["memcached", "rebate"] + (["front"] if name in REQUIRED_IN_FRONT else [])
+        sides = ["memcached", "rebate"]
+        sides += ["front"] if name in REQUIRED_IN_FRONT and not bench.flags.alone else []
         sides += ["mcdc"] if bench.flags.mcdc and name in REQUIRED_OVER_MCDC else []
         found = {side: [] for side in sides}
         for run in bench.each_run():
@@ -102,6 +103,7 @@ def started(side, memory_mib, bench):
 
 def add_flags(parser):
     parser.add_argument("--only", nargs="+", metavar="SHAPE", help="measure these shapes only")
+    parser.add_argument("--alone", action="store_true", help="leave out `rebate serve` in front of memcached")
     parser.add_argument("--mcdc", metavar="PROGRAM", help="measure MC/DC, too, whose server this is")
 
 

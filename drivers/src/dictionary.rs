@@ -11,8 +11,8 @@ use zstd::zstd_safe::zstd_sys::{
 };
 
 /// Trains a dictionary of at most `bytes_max` on samples of the values that it will be used for. This takes 0.6 MiB
-/// besides the samples, and some 10 to 30 ms per MiB of samples. Dictionaries on some hundred KiB of samples are as good
-/// as those of [`Dictionary::train`] (docs/decisions/0031-dictionaries.md).
+/// besides the samples. Dictionaries on some hundred KiB of samples are as good as those of [`Dictionary::train`], and
+/// trained in less than half the time (docs/decisions/0031-dictionaries.md).
 ///
 /// # Errors
 /// [`DictionaryError::Length`] if `bytes_max` is too small, and [`DictionaryError::TooFewSamples`] if the samples are
@@ -48,7 +48,8 @@ pub fn train(samples: &[&[u8]], bytes_max: usize) -> Result<Dictionary, Dictiona
     Dictionary::from_content(content)
 }
 
-/// Those of `ZDICT_trainFromBuffer`, but for `f`: the trainer counts in tables of 2^f entries, of 10 bytes each together.
+/// Those of `ZDICT_trainFromBuffer`, but for `f`: the trainer counts in tables of 2^f entries, which have 10 bytes each
+/// together.
 const PARAMETERS: ZDICT_fastCover_params_t = ZDICT_fastCover_params_t {
     k: 0,
     d: 8,

@@ -1,5 +1,6 @@
-//! Releases the pages of the program and its libraries that rare work needed, as the start. The system maps many pages
-//! around each one that runs, and counts them as the process's memory for ever, although it can map them from the file again.
+//! Releases the pages of the program and its libraries that rare work needed, such as the start. The system maps many
+//! pages around each one that runs, and counts them as the process's memory for ever, although it can map them from the
+//! file again.
 
 use std::ops::Range;
 

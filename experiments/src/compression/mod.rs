@@ -1,5 +1,5 @@
-//! Compares a cache with compression off and on in the same memory, by medians over runs. `variant.rs` runs one side. The
-//! caller loads the sides and shows the results.
+//! Compares a cache with compression off and on in the same memory, by medians over runs. `variant.rs` runs one side.
+//! The caller loads the sides and shows the results.
 
 mod variant;
 
