@@ -194,8 +194,8 @@ fn peak_bytes(pid: u32) -> Option<u64> {
     Some(kib << 10)
 }
 
-/// The memory that saving and loading may need beside the items: buffers, and the pages of the program that only a start
-/// and an end need, some 12 MiB in development builds. A second copy of the items would take 20 MB.
+/// The memory that saving and loading may need beside the items: buffers, and the pages of the program that only a
+/// start and an end need, some 12 MiB in development builds. A second copy of the items would take 20 MB.
 const SPARE_BYTES: u64 = 15 << 20;
 
 #[test]

@@ -44,8 +44,9 @@ use crate::frame::brief::Form;
 /// Items live in shards. Each shard is under one lock, which fetches share, so every change of an
 /// item is atomic and fetches do not wait for each other. An item takes its key, its value, 13 to 29
 /// bytes of header and 9 bytes of index. Items are appended to segments of memory, which all shards
-/// share. Frames with a dictionary are kept without the bytes that their others tell. When there is no free segment, the shard with the most segments frees one: it evicts the
-/// oldest items that were not accessed again (two queues, as in S3-FIFO).
+/// share. Frames with a dictionary are kept without the bytes that their others tell. When there is
+/// no free segment, the shard with the most segments frees one: it evicts the oldest items that were
+/// not accessed again (two queues, as in S3-FIFO).
 #[derive(Debug)]
 pub struct Embedded {
     shards: Box<[RwLock<Shard>]>,
