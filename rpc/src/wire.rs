@@ -467,7 +467,7 @@ mod tests {
         assert_eq!(reader.skip_up_to(kind::LIST, 9), Ok(9));
         assert_eq!(reader.byte(), Ok(b'!'));
         assert_eq!(wire(&bytes[..8]).skip_up_to(kind::LIST, 100), Err(Code::Truncated));
-        assert_eq!(wire(b"\x63\0\0\0\x01").skip_up_to(kind::LIST, 100), Err(Code::Malformed));
+        assert_eq!(wire(b"\x63\0\0\0\x01!").skip_up_to(kind::LIST, 100), Err(Code::Malformed));
     }
 
     #[test]
