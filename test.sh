@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing and runs every check: format, lints, documentation, tests, and each benchmark in its smallest
-# form. No accelerator, two cores, about 30 minutes from nothing.
+# form. No accelerator, two cores, about 35 minutes from nothing.
 set -euo pipefail
 cd "$(dirname "$0")"
 scripts/setup.sh test

@@ -95,13 +95,13 @@ impl Session {
     /// Returns the length of the longest frame of the call that begins with `message` (bytes), if its frame, which has
     /// `length` bytes, is not one of a short call. Only a value makes a call as long as an item.
     fn frame_bytes_max(&self, message: &[u8], length: usize) -> usize {
-        if length <= CALL_BYTES_MAX {
-            return CALL_BYTES_MAX;
+        if length <= SHORT_CALL_BYTES_MAX {
+            return SHORT_CALL_BYTES_MAX;
         }
         let head = call_head(&mut Reader::new(message, NAME_BYTES_MAX));
         let function = head.and_then(|head| Memcached.find(head.name));
         match function.and_then(value_verb) {
-            Some(_) => self.context.limits.item_bytes_max.0 as usize + CALL_BYTES_MAX,
+            Some(_) => self.context.limits.item_bytes_max.0 as usize + SHORT_CALL_BYTES_MAX,
             None => KEYS_BYTES_MAX,
         }
     }
@@ -476,7 +476,7 @@ impl<'a> Arguments<'a> {
     /// Reads the fields up to the end of a call of `function`. After an error, the fields in front of it were read.
     /// There are limits on what is read in one go, because a call may be as long as a value.
     fn read(&mut self, reader: &mut Reader<'a>, function: u32) -> Result<(), Code> {
-        let mut skipped_bytes_left = CALL_BYTES_MAX;
+        let mut skipped_bytes_left = SHORT_CALL_BYTES_MAX;
         for _ in 0..FIELDS_MAX {
             match reader.field()? {
                 (kind::STOP, _) => return reader.end(),
@@ -632,7 +632,7 @@ impl<'a> Iterator for Strings<'a> {
 const BEGINNING_BYTES: usize = LINE_BYTES_MAX;
 
 /// The length of a call without its value (bytes).
-const CALL_BYTES_MAX: usize = BEGINNING_BYTES;
+const SHORT_CALL_BYTES_MAX: usize = BEGINNING_BYTES;
 
 /// The length of the longest call without a value (bytes): a get of many keys, which may be as long as a line of keys.
 const KEYS_BYTES_MAX: usize = GET_LINE_BYTES_MAX;

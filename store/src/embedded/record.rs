@@ -17,7 +17,7 @@ pub(super) struct Record {
 }
 
 /// The part of a value that is in its record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tail {
     /// Its length (bytes).
     pub(super) bytes: u16,

@@ -7,10 +7,9 @@ use units::zstd_frame;
 use super::version2::{DESCRIPTORS, MAGIC_DICTIONARY, SHORT_HEADER_BYTES};
 
 /// How a value is held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// As it is.
-    #[default]
     Whole = 0,
     /// A frame whose value has a length of one byte, without magic, descriptor and the header of its only block.
     Brief = 1,
@@ -45,11 +44,12 @@ impl Form {
         }
     }
 
-    /// Returns the descriptor of the zstd frame, and the bytes of the length behind it.
-    const fn descriptor(self) -> (u8, usize) {
+    /// Returns the descriptor of the zstd frame that is left out, and the bytes of the length behind it.
+    const fn descriptor(self) -> Option<(u8, usize)> {
         match self {
-            Form::Whole | Form::Brief => (DESCRIPTORS[0], 1),
-            Form::Wide => (DESCRIPTORS[1], 2),
+            Form::Whole => None,
+            Form::Brief => Some((DESCRIPTORS[0], 1)),
+            Form::Wide => Some((DESCRIPTORS[1], 2)),
         }
     }
 }
@@ -99,7 +99,7 @@ impl<'a> Brief<'a> {
 
     /// Returns the form of a frame whose only block is a compressed one.
     fn shorten(value: &'a [u8], form: Form) -> Option<Self> {
-        let (_, length_bytes) = form.descriptor();
+        let (_, length_bytes) = form.descriptor()?;
         let (head, stream) = value.split_at_checked(SHORT_HEADER_BYTES)?;
         let (length, block) = stream.get(1..)?.split_at_checked(length_bytes)?;
         let (header, content) = block.split_first_chunk()?;
@@ -113,10 +113,9 @@ impl<'a> Brief<'a> {
 /// # Panics
 /// If no value is held in these bytes.
 pub(crate) fn expand(form: Form, held: &[u8], out: &mut Vec<u8>) {
-    if form == Form::Whole {
+    let Some((descriptor, length_bytes)) = form.descriptor() else {
         return out.extend_from_slice(held);
-    }
-    let (descriptor, length_bytes) = form.descriptor();
+    };
     let (head, stream) = held.split_at(SHORT_HEADER_BYTES - 1);
     let (length, content) = stream.split_at(length_bytes);
     out.reserve(held.len() + OMITTED_BYTES);
