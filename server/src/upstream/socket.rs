@@ -1,5 +1,6 @@
 //! A pipelined connection to a memcached server. Requests are sent in one write per turn of the event loop,
-//! and answers arrive in order. The timeout of an answer is extended while bytes of it arrive.
+//! and answers arrive in order. The timeout of an answer is extended by the bytes of its request, and while bytes of it
+//! arrive.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -109,6 +110,7 @@ pub(super) struct Waiting {
     /// The permit for the values of the answer.
     granted: Option<Permit>,
     since: Nanos,
+    request_bytes: usize,
 }
 
 impl Socket {
@@ -207,10 +209,14 @@ impl Socket {
     ) -> Slot {
         let slot = Slot::default();
         let is_idle = self.waiting.borrow().is_empty();
-        compose(&mut self.out.borrow_mut());
-        let mut waiting = self.waiting.borrow_mut();
-        waiting.push_back(Waiting { slot: slot.clone(), expect, granted, since: now });
-        drop(waiting);
+        let request_bytes = {
+            let mut out = self.out.borrow_mut();
+            let bytes_before = out.len();
+            compose(&mut out);
+            out.len() - bytes_before
+        };
+        let request = Waiting { slot: slot.clone(), expect, granted, since: now, request_bytes };
+        self.waiting.borrow_mut().push_back(request);
         self.load.add(expect.values_max());
         self.group_requests.set(if is_idle { 1 } else { self.group_requests.get() + 1 });
         // A lone request is sent at once. Others are sent together by the link's task.
@@ -479,11 +485,14 @@ impl Socket {
     }
 
     /// Returns the time at which the connection times out, or `None` if no requests are in flight. The
-    /// timeout of an answer is `limit`, and each byte that arrives extends it.
+    /// timeout of an answer is `limit`, extended by each byte of its request and each byte that arrives.
     fn due(&self, limit: Duration) -> Option<Nanos> {
         let waiting = self.waiting.borrow();
-        let since = waiting.front()?.since.max(self.head_since.get());
-        let earned = Nanos(self.head_bytes.get().saturating_mul(NANOS_PER_BYTE_MAX));
+        let head = waiting.front()?;
+        let since = head.since.max(self.head_since.get());
+        // What the kernel takes is not yet sent, so that bytes of a request count before they are written.
+        let moved_bytes = self.head_bytes.get() + head.request_bytes as u64;
+        let earned = Nanos(moved_bytes.saturating_mul(NANOS_PER_BYTE_MAX));
         Some(since + limit.into() + earned)
     }
 
@@ -595,7 +604,7 @@ fn values_max(waiting: &VecDeque<Waiting>) -> usize {
     waiting.iter().map(|request| request.expect.values_max()).sum()
 }
 
-/// The extension of the timeout per byte that arrives (ns), which requires at least 128 KiB per second.
+/// The extension of the timeout per byte of a request or an answer (ns), which requires at least 128 KiB per second.
 const NANOS_PER_BYTE_MAX: u64 = 1_000_000_000 / (128 << 10);
 
 /// The number of bytes to read before other tasks run. They take some tens of microseconds.

@@ -159,6 +159,31 @@ async fn an_answer_that_keeps_coming_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_long_request_has_time_to_be_sent() {
+    let test = async {
+        let fixture = Fixture::start().await;
+        // 1 MiB takes 8 s at the slowest speed that a link allows.
+        let value = vec![b'x'; 1 << 20];
+        let asked = fixture.link.request(Traffic::Bulk, Expect::Number, |out| {
+            out.text().extend_from_slice(&value);
+        });
+        let (mut stream, _) = fixture.listener.accept().await.expect("a connection");
+        fixture.pass(Duration::from_secs(8));
+        stream.read_exact(&mut vec![0; value.len()]).await.expect("the request");
+        answer(&mut stream, b"1\r\n").await;
+        assert!(matches!(asked.await, Ok(Answer::Number(1))));
+
+        let hung = fixture.link.request(Traffic::Bulk, Expect::Number, |out| {
+            out.text().extend_from_slice(&value);
+        });
+        stream.read_exact(&mut vec![0; value.len()]).await.expect("the request");
+        fixture.pass(Duration::from_secs(8) + 2 * TIMING.request);
+        assert!(matches!(fault(hung.await), LinkFault::TimedOut(_)));
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
 async fn an_answer_on_one_connection_keeps_the_other_up() {
     let test = async {
         let fixture = Fixture::start().await;
