@@ -7,7 +7,7 @@ use std::time::Duration;
 use units::Prng;
 
 use crate::accelerator::Trouble;
-use crate::client::{Habits, Hostile, PATIENCE};
+use crate::client::{ASKED_BYTES_MAX, Habits, Hostile, PATIENCE};
 use crate::disk::DiskTrouble;
 use crate::history::Rules;
 use crate::network::{GIVEN_UP_AFTER, Weather};
@@ -429,7 +429,7 @@ impl Scenario {
 
     /// Returns whether a dictionary may be lost before the values that need it. A flush removes dictionaries, too, and
     /// frontends store them again within two seconds if they still run.
-    fn may_lose_dictionaries(&self) -> bool {
+    pub fn may_lose_dictionaries(&self) -> bool {
         let ends = |kind: &FaultKind| matches!(kind, FaultKind::Restart(..) | FaultKind::Stop(..));
         let is_away = |kind: &FaultKind| {
             matches!(kind, FaultKind::Unlist(..) | FaultKind::Cut(..) | FaultKind::Lose(_))
@@ -500,7 +500,27 @@ impl Scenario {
             FaultKind::Stop(..) | FaultKind::Reload(_) | FaultKind::Unlist(..) => true,
             _ => false,
         };
-        self.deployment.servers == 0 || !self.has(is_of_stores) && self.has_fast_network()
+        let network_ms = self.segments_max() * self.network_ms();
+        network_ms < PATIENCE.as_millis() as u64
+            && (self.deployment.servers == 0 || !self.has(is_of_stores) && self.has_fast_network())
+    }
+
+    /// Returns the most segments of a batch. Each one waits for room, and for the delays of the segments before it.
+    fn segments_max(&self) -> u64 {
+        self.batch_bytes_max() / self.weather().window_bytes.max(1) as u64 + 20
+    }
+
+    /// Returns the most bytes of the values of a batch.
+    fn batch_bytes_max(&self) -> u64 {
+        self.habits.batch_max * (self.habits.value_bytes_max + 500)
+    }
+
+    /// Returns the longest time that a segment takes (ms).
+    fn network_ms(&self) -> u64 {
+        match self.weather().delay_max_ms {
+            0 => 2,
+            delay_max_ms => 3 * delay_max_ms,
+        }
     }
 
     /// Returns whether the network is so fast that no time limit ends without a reason.
@@ -515,26 +535,38 @@ impl Scenario {
         // A host that loses its power leaves connections that nobody ends, too.
         let is_lost =
             |kind: &FaultKind| matches!(kind, FaultKind::Lose(_) | FaultKind::PowerLoss(..));
-        if self.has(is_lost) { GIVEN_UP_AFTER + VALUE_MAX } else { VALUE_MAX }
+        let system = if self.has(is_lost) { GIVEN_UP_AFTER } else { Duration::ZERO };
+        // Values that were asked for still come from the store, whether anybody takes them or not.
+        let never_reads =
+            |kind: &FaultKind| matches!(kind, FaultKind::Hostile(Hostile::NeverReaders, _));
+        let begun = match self.deployment.servers > 0 && self.has(never_reads) {
+            true => Duration::from_millis(ASKED_BYTES_MAX / self.store_bytes_per_ms()),
+            false => Duration::ZERO,
+        };
+        VALUE_MAX + system + begun
+    }
+
+    /// Returns the least that a store sends in a millisecond: a window for each trip, if it is not slow by itself.
+    fn store_bytes_per_ms(&self) -> u64 {
+        let weather = self.weather();
+        let by_window = weather.window_bytes as u64 / (1 + weather.delay_max_ms);
+        weather.store_bytes_per_ms.map_or(by_window, |rate| rate.min(by_window)).max(1)
     }
 
     /// Returns the longest time that a bystander's requests may take.
     pub fn wait_max(&self) -> Duration {
         let weather = self.weather();
         let faults: u64 = self.faults.iter().map(|fault| fault.kind.hold_up_ms()).sum();
-        // Each segment of a value waits for room, and for the delays of the segments before it.
-        let batch_bytes = self.habits.batch_max * (self.habits.value_bytes_max + 500);
-        let segments = batch_bytes / weather.window_bytes.max(1) as u64 + 20;
-        let network = if weather.delay_max_ms == 0 { 2 } else { 3 * weather.delay_max_ms };
         let store = if self.deployment.servers > 0 { STORE_MS * self.habits.batch_max } else { 0 };
         // Those who ask for much are in front of a bystander's long values.
         let transfer = weather.store_bytes_per_ms.map_or(0, |rate| {
             let is_hostile = |fault: &&Fault| matches!(fault.kind, FaultKind::Hostile(..));
             let hostile = self.faults.iter().filter(is_hostile).count() as u64;
-            let asked = self.clients as u64 * batch_bytes;
+            let asked = self.clients as u64 * self.batch_bytes_max();
             (2 * asked + hostile * (self.deployment.inflight_bytes_max + GREEDY_BYTES)) / rate
         });
-        Duration::from_millis(BASE_MS + faults + segments * network + store + transfer)
+        let network = self.segments_max() * self.network_ms();
+        Duration::from_millis(BASE_MS + faults + network + store + transfer)
     }
 }
 

@@ -236,9 +236,13 @@ impl Cluster {
                         b'T' => line.time(b'T', time_s(meta.flags.exptime_s)),
                         b'N' => line.time(b'N', time_s(meta.flags.vivify_exptime_s)),
                         b'R' => line.time(b'R', meta.flags.recache_s.unwrap_or(0)),
-                        b'c' | b'f' | b't' | b'l' | b'h' | b'k' | b'u' => line.flag(letter),
+                        b'f' | b't' | b'l' | b'h' | b'k' | b'u' => line.flag(letter),
                         _ => line,
                     };
+                }
+                if with_value || meta.flags.has(b'c') {
+                    // A value that has to be read a second time may be that of another version.
+                    line = line.flag(b'c');
                 }
                 let line = with_later_flags(line, &meta.flags);
                 if with_value { line.flag(b'v').end() } else { line.end() }

@@ -70,16 +70,18 @@ impl Issue<Option<MetaItem>> {
     }
 }
 
-/// Returns an item's facts from two requests. Facts that the first request changes come from `first`.
+/// Returns an item's facts from two requests, of which the second one read the value. What the first request changed
+/// comes from `first` if both found the same version of the item.
 pub(crate) fn facts_of_first(first: &Returned, facts: ItemFacts) -> ItemFacts {
-    ItemFacts {
-        won: first.won,
-        stale: first.stale,
-        already_won: first.already_won,
-        fetched: first.fetched,
-        idle_s: first.idle_s,
-        ..facts
+    if first.cas != facts.cas {
+        return facts;
     }
+    // The first request took the right to refill the item, so that the second one finds it taken.
+    let (won, already_won) = match first.won {
+        true => (true, first.already_won),
+        false => (facts.won, facts.already_won),
+    };
+    ItemFacts { won, already_won, fetched: first.fetched, idle_s: first.idle_s, ..facts }
 }
 
 /// Converts the return flags of a meta reply to facts.

@@ -118,7 +118,7 @@ pub(crate) fn open(
     }
     let options = Options { limit: config.memory, evict: config.evict, seed };
     let Some(path) = &config.file else {
-        let store = Some(Arc::new(Embedded::new(options)));
+        let store = Some(Arc::new(empty_store(options, time)));
         return Ok(Opened { store, dictionaries, file: None, restart: None });
     };
     let begun = Instant::now();
@@ -146,15 +146,20 @@ pub(crate) fn open(
         }
         Err((outcome, reason)) => {
             report_empty(config, outcome, &reason);
-            let store = Embedded::new(options);
-            // In milliseconds, because the process before may have begun within the same second.
-            store.begin_versions_after((time.system_unix_ms() << VERSIONS_PER_S_LOG2) / 1_000);
-            (store, Restart { outcome, reason, took, ..Restart::default() })
+            (empty_store(options, time), Restart { outcome, reason, took, ..Restart::default() })
         }
     };
     store.reserve(dictionaries.memory_bytes());
     let (store, restart) = (Some(Arc::new(store)), Some(Arc::new(restart)));
     Ok(Opened { store, dictionaries, file, restart })
+}
+
+/// Opens a store without items. A version that a client got from the process before is that of no item.
+fn empty_store(options: Options, time: &CoarseClock) -> Embedded {
+    let store = Embedded::new(options);
+    // In milliseconds, because the process before may have begun within the same second.
+    store.begin_versions_after((time.system_unix_ms() << VERSIONS_PER_S_LOG2) / 1_000);
+    store
 }
 
 /// Loads the items of the last process. An error says why there are none.

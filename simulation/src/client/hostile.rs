@@ -97,7 +97,7 @@ async fn disturb_with_many(world: &World, host: Host, frontend: &str, kind: Host
         if kind == Hostile::NeverReaders
             && let Ok(connection) = world.net.of_host(host).connect_to(frontend).await
         {
-            let value = vec![b'n'; 900_000];
+            let value = vec![b'n'; LONG_BYTES];
             let command = format!("set hostile:inflates 0 0 {}\r\n", value.len());
             let _ = connection.write_all(command.as_bytes()).await;
             let _ = connection.write_all(&value).await;
@@ -138,7 +138,7 @@ async fn begin_one(world: &World, host: Host, frontend: &str, kind: Hostile) -> 
         tokio::time::timeout(Duration::from_millis(100), connecting).await.ok()?.ok()?;
     let command = match kind {
         Hostile::SlowWriters => b"set hostile:slow 0 0 900000\r\n".to_vec(),
-        _ => b"get hostile:inflates\r\n".repeat(20),
+        _ => b"get hostile:inflates\r\n".repeat(LONG_READS),
     };
     let _ = connection.try_write(&[IoSlice::new(&command)]);
     Some(connection)
@@ -227,6 +227,12 @@ async fn be_greedy(connection: &Endpoint, random: &mut Prng, space: &mut [u8]) -
 
 /// The connections of a client that has many.
 const CONNECTIONS: usize = 70;
+/// The gets that each connection of [`Hostile::NeverReaders`] sends, and the length of the value (bytes).
+const LONG_READS: usize = 20;
+const LONG_BYTES: usize = 900_000;
+/// The bytes that [`Hostile::NeverReaders`] may have asked a store for when it ends. A value that finds no memory is read
+/// a second time.
+pub const ASKED_BYTES_MAX: u64 = (2 * CONNECTIONS * LONG_READS * LONG_BYTES) as u64;
 /// The values that a greedy client asks for, their size and the gets of all of them that it sends at once.
 const GREEDY_KEYS: usize = 8;
 const GREEDY_BYTES: usize = 60_000;

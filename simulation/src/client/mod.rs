@@ -12,7 +12,7 @@ use units::Prng;
 
 use crate::history::{Answer, Ask, Bytes, Moment, Record};
 use crate::world::World;
-pub use hostile::{Hostile, disturb};
+pub use hostile::{ASKED_BYTES_MAX, Hostile, disturb};
 pub use stream::Route;
 use stream::Stream;
 use wire::{Answers, Broken, Request, Style};

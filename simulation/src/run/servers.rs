@@ -141,8 +141,13 @@ impl Servers {
         let devices = Devices { accelerators: all.len() - 1, all };
         let start = || SimulatedServer::start(&environment, config, devices);
         let (process, server) = Process::start(start);
-        let server = server.map_err(|error| format!("frontend {index} does not start: {error}"))?;
-        Ok(Frontend { process, server: Some(server) })
+        match server {
+            Ok(server) => Ok(Frontend { process, server: Some(server) }),
+            Err(error) => {
+                process.kill();
+                Err(format!("frontend {index} does not start: {error}"))
+            }
+        }
     }
 
     /// Ends a server at once. With `is_silent`, its peers are not told.
