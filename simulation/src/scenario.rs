@@ -470,6 +470,8 @@ impl Scenario {
                 || self.has_flipped_bits()
                 || self.may_lose_dictionaries(),
             misses_may_lie: is_ring && deployment.lost_keys != LostKeys::Error,
+            // A value that finds no memory is read again when there is some.
+            reads_may_swap: is_ring,
             // It stays if the connection to its server is lost before it is removed.
             unreadable_may_stay: self.has_flipped_bits(),
             cas_may_repeat: self.ends_servers(),

@@ -2,6 +2,7 @@
 //! order, those of one connection only in the order in which they were sent. A request without an answer may take
 //! effect at any time after its beginning, or never.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -19,6 +20,8 @@ pub struct Rules {
     pub items_may_vanish: bool,
     /// A get may miss an item that is there.
     pub misses_may_lie: bool,
+    /// A get may be answered from a later time than one that was sent after it, because its value had to be read again.
+    pub reads_may_swap: bool,
     /// An item that cannot be read may be missed and still be there.
     pub unreadable_may_stay: bool,
     /// A CAS number may be that of another item, because a server has started anew.
@@ -60,14 +63,16 @@ impl fmt::Display for Violation {
 
 /// Checks a history. Returns the first violations, and the number of keys whose orders were too many to search.
 pub fn check(history: &History, rules: Rules) -> (Vec<Violation>, usize) {
+    let all: Vec<Cow<'_, Record>> =
+        history.records.iter().map(|record| without_lie(record, rules)).collect();
     let mut keys: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
-    for record in &history.records {
+    for record in all.iter().map(Cow::as_ref) {
         if let Some(key) = &record.key {
             keys.entry(key).or_default().push(record);
         }
     }
     let flushes: Vec<&Record> =
-        history.records.iter().filter(|record| record.ask == Ask::Flush).collect();
+        all.iter().map(Cow::as_ref).filter(|record| record.ask == Ask::Flush).collect();
     let (mut violations, mut unfinished) = (Vec::new(), 0);
     for (key, mut records) in keys {
         if violations.len() == VIOLATIONS_MAX {
@@ -87,17 +92,24 @@ pub fn check(history: &History, rules: Rules) -> (Vec<Violation>, usize) {
             }
         };
         if let Some(wrong) = found {
-            let record = records[wrong].clone();
-            let is_before = |other: &&&Record| {
-                other.invoked < record.returned.unwrap_or(record.invoked)
-                    && other.invoked != record.invoked
-            };
-            let before = records.iter().filter(is_before).map(|record| (*record).clone());
-            let before = before.collect();
+            let record = records.remove(wrong).clone();
+            let end = record.returned.unwrap_or(record.invoked);
+            let is_before = |other: &&&Record| other.invoked < end;
+            let before = records.iter().filter(is_before).map(|record| (*record).clone()).collect();
             violations.push(Violation { key: key.to_owned(), record, before });
         }
     }
     (violations, unfinished)
+}
+
+/// Returns the record, without its answer if that is a miss in place of a lost answer. What the request would have
+/// changed may then change at any time.
+fn without_lie<'a>(record: &'a Record, rules: Rules) -> Cow<'a, Record> {
+    let is_fetch = matches!(record.ask, Ask::Fetch { .. });
+    if rules.misses_may_lie && is_fetch && record.answer == Answer::Miss {
+        return Cow::Owned(Record { answer: Answer::Unknown, ..record.clone() });
+    }
+    Cow::Borrowed(record)
 }
 
 /// Returns a hit whose value nobody has written. Counts and appends are not checked.
@@ -314,8 +326,11 @@ impl Search<'_> {
     }
 
     fn is_earlier(&self, one: usize, other: usize) -> bool {
-        let (one, other) = (self.records[one].pipeline, self.records[other].pipeline);
-        one.0 == other.0 && one.1 < other.1
+        let (one, other) = (self.records[one], self.records[other]);
+        if self.rules.reads_may_swap && one.ask == Ask::Get && other.ask == Ask::Get {
+            return false;
+        }
+        one.pipeline.0 == other.pipeline.0 && one.pipeline.1 < other.pipeline.1
     }
 }
 
