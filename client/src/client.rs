@@ -195,7 +195,7 @@ impl Client {
         self.item(&Request::GetAndTouch { key, exptime_s }, Repeat::Harmless)
     }
 
-    /// Returns the items of several keys, in the order of the keys. It is one round trip per 64 keys.
+    /// Returns the items of several keys, in the order of the keys. It is one round trip per 128 keys.
     ///
     /// # Errors
     /// [`Error`]
@@ -264,7 +264,7 @@ impl Client {
         })
     }
 
-    /// Deletes several items. Returns for each whether there was one. It is one round trip per 64 keys.
+    /// Deletes several items. Returns for each whether there was one. It is one round trip per 128 keys.
     ///
     /// # Errors
     /// [`Error`]
@@ -743,7 +743,7 @@ fn checked(exptime_s: u32) -> Result<u32, Error> {
 
 /// The most keys of one round trip. Their requests fit the memory between two sides, so that neither waits for the
 /// other while both write.
-pub(crate) const KEYS_AT_ONCE: usize = 64;
+pub(crate) const KEYS_AT_ONCE: usize = 128;
 
 /// The longest time of an option: some 30 years, with which clocks can compute.
 const LONGEST: Duration = Duration::from_secs(1_000_000_000);

@@ -23,10 +23,12 @@ use super::meta::ItemIssue;
 use super::order::Effect;
 use super::pipeline::{Issued, Load, Pending};
 use super::reply_to::ReplyTo;
-use super::text::{Replied, ValueForm, count_cas};
+use super::text::{Replied, Source, ValueForm, count_cas};
 use super::watch::StoredBy;
 use super::{Session, edit};
-use crate::backend::{Count, Failure, GetIssue, Issue, Outcome, PlainGet, Written};
+use crate::backend::{
+    Backend, Count, Failure, GetIssue, Issue, LocalGet, Outcome, PlainGet, Written,
+};
 use crate::counters::CommandKind;
 use crate::errors::FailedCommand;
 use crate::upstream::Traffic;
@@ -278,6 +280,12 @@ impl Session {
                     Ok(name) => {
                         let keys = Keys::one(name);
                         let get = Get { keys, with_cas: true, touch_exptime_s };
+                        if let (Backend::Local(local), true) =
+                            (&self.context.backend, pending.is_empty())
+                        {
+                            let source = Source::Store(local.clone());
+                            return self.get_local(source, &get, to, with_key, since).await;
+                        }
                         let traffic = self.admit_packet(key, effect, true, None, pending).await;
                         let issue = self.context.backend.get(&get, traffic, SmallVec::new());
                         PacketIssue::Get { get, with_key, issue }
@@ -310,6 +318,41 @@ impl Session {
             }
         };
         self.push(Pending { since, issued: Issued::Packet(to, issue) }, pending).await;
+    }
+
+    /// Answers a get from the embedded store at once. Short values take no future of their own.
+    async fn get_local(
+        &mut self,
+        mut source: Source,
+        get: &Get<'_>,
+        to: ReplyTo,
+        with_key: bool,
+        since: Instant,
+    ) {
+        let is_touch = get.touch_exptime_s.is_some();
+        self.answered = None;
+        self.command = if is_touch { FailedCommand::Gat } else { FailedCommand::Get };
+        let form = ValuePacket { to, with_key };
+        for key in get.keys {
+            let read = match self.next_item(&mut source, get, &form, &key) {
+                LocalGet::Answered => Ok(Some(0)),
+                LocalGet::Missing => Ok(None),
+                LocalGet::Item(item) => {
+                    Box::pin(self.reply_charged(&source, get, &form, &key, item)).await
+                }
+            };
+            match read {
+                Err(failure) => self.fail_packet(to, &failure),
+                Ok(found) => {
+                    self.count_get(found.is_some(), is_touch, ValuePacket::GAT_IS_GET);
+                    self.note_answer(&key, found);
+                    if found.is_none() {
+                        to.miss(self.out.text(), with_key.then_some(key.bytes()));
+                    }
+                }
+            }
+        }
+        self.record(CommandKind::Get, since);
     }
 
     pub(super) fn issue_item<'a>(

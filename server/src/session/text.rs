@@ -208,7 +208,7 @@ impl Session {
     }
 
     /// Returns the next item of a get. Short values of the embedded store are answered here, if they have no frame.
-    fn next_item<F: ValueForm>(
+    pub(super) fn next_item<F: ValueForm>(
         &mut self,
         source: &mut Source,
         get: &Get<'_>,
@@ -234,7 +234,7 @@ impl Session {
 
     /// Charges an item to the budget, if it is long, and writes it. Returns the length of its value (bytes), or none if
     /// it has no readable value.
-    async fn reply_charged<F: ValueForm>(
+    pub(super) async fn reply_charged<F: ValueForm>(
         &mut self,
         source: &Source,
         get: &Get<'_>,
@@ -472,7 +472,7 @@ impl ValueForm for ValueLines {
 }
 
 /// The source of a get's items, in the order of its keys.
-enum Source {
+pub(super) enum Source {
     /// Each item is fetched when it is answered, so that at most one is held.
     Store(Local),
     Items(smallvec::IntoIter<[Option<Item>; 1]>),

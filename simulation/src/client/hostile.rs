@@ -230,8 +230,8 @@ const CONNECTIONS: usize = 70;
 /// The gets that each connection of [`Hostile::NeverReaders`] sends, and the length of the value (bytes).
 const LONG_READS: usize = 20;
 const LONG_BYTES: usize = 900_000;
-/// The bytes that [`Hostile::NeverReaders`] may have asked a store for when it ends. A value that finds no memory is read
-/// a second time.
+/// The bytes that [`Hostile::NeverReaders`] may have asked a store for when it ends. A value that finds no memory is
+/// read a second time.
 pub const ASKED_BYTES_MAX: u64 = (2 * CONNECTIONS * LONG_READS * LONG_BYTES) as u64;
 /// The values that a greedy client asks for, their size and the gets of all of them that it sends at once.
 const GREEDY_KEYS: usize = 8;
