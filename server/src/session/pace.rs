@@ -45,6 +45,12 @@ impl Pace {
         self.bytes += bytes as u64;
     }
 
+    /// Returns the time at which the client is too slow for others who wait for memory, if no more bytes move. The bytes
+    /// that it moved quickly give it no right to a long pause.
+    fn due_wanted(&self) -> Instant {
+        self.due(GRACE_WANTED).min(self.moved + PAUSE_WANTED_MAX)
+    }
+
     /// Returns the time at which the client is too slow if no more bytes move, with an initial `grace`.
     fn due(&self, grace: Duration) -> Instant {
         self.since + grace + Duration::from_micros(self.bytes * MICROS_PER_KIB / 1024)
@@ -74,8 +80,7 @@ impl Session {
             self.set_state(State::ReadsValue);
             let readable = || poll_fn(|task| stream.poll_readable(task));
             let given_up = pace.due(GRACE).min(pace.moved + pace.idle_max);
-            let soon =
-                if pace.is_charged { pace.due(GRACE_WANTED).min(given_up) } else { given_up };
+            let soon = if pace.is_charged { pace.due_wanted().min(given_up) } else { given_up };
             if let Ok(ready) = timeout_at(soon, readable()).await {
                 ready?;
                 continue;
@@ -140,6 +145,7 @@ impl Session {
                     let bytes = (before - left) as u64;
                     context.counters.commands.bytes_written.add(bytes);
                     due += Duration::from_micros(bytes * MICROS_PER_KIB / 1024);
+                    due = due.min(Instant::now() + PAUSE_WANTED_MAX);
                     if left == 0 {
                         return Ok(());
                     }
@@ -166,6 +172,9 @@ const MICROS_PER_KIB: u64 = 1_000_000 / 64;
 
 /// The initial grace time if others wait for the memory.
 const GRACE_WANTED: Duration = Duration::from_millis(100);
+
+/// The longest pause within a value if others wait for the memory.
+const PAUSE_WANTED_MAX: Duration = Duration::from_secs(1);
 
 /// The initial grace time if no others wait for the memory. It allows long pauses.
 const GRACE: Duration = Duration::from_secs(60);
