@@ -109,9 +109,10 @@ const FIXED_SEEDS: std::ops::Range<u64> = 1_000..3_000;
 /// Seeds with which a defect of the server was found. 1020: a store that started empty within the second in which the
 /// one before had started gave the same versions again. 9144: a frontend did not start while its accelerator was away.
 /// 488: a store without a file gave the versions of the one before again. 686: a new value was marked as stale.
+/// 6759: an answer that was given up in the middle was followed by the end of a get.
 /// 5812: a client that had sent much of a value held memory for which others waited.
 /// 1795859525000000: a slow store was given up and marked down while a long value was on its way to it.
-const FOUND_DEFECTS: [u64; 6] = [1_020, 9_144, 488, 686, 5_812, 1_795_859_525_000_000];
+const FOUND_DEFECTS: [u64; 7] = [1_020, 9_144, 488, 686, 5_812, 6_759, 1_795_859_525_000_000];
 /// The hexadecimal digits of a commit's name that become a seed: 44 bits, so that a million seeds follow each.
 const SEED_DIGITS: usize = 11;
 /// The CPU time after which no further fresh seed is run.

@@ -305,6 +305,10 @@ impl Session {
     }
 
     pub(super) async fn flush(&mut self) -> io::Result<()> {
+        if self.is_cut_off {
+            self.out.clear();
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         if self.holds_answer {
             return Ok(());
         }

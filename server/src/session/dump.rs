@@ -114,10 +114,7 @@ impl Session {
         match listed {
             Ok(()) => self.out.text().extend_from_slice(form.end()),
             Err(Cut::Line(line)) => self.out.text().extend_from_slice(&line),
-            Err(Cut::Client) => {
-                self.closing = true;
-                self.out.clear();
-            }
+            Err(Cut::Client) => self.cut_off(),
         }
     }
 

@@ -71,6 +71,8 @@ struct Session {
     first_bytes: bool,
     protocol: Speaks,
     closing: bool,
+    /// True once an answer could not be written whole. Whatever came after a part of it would be taken for the rest.
+    is_cut_off: bool,
     close_reason: CloseReason,
     /// The entry of this connection in the table, unless the command is in memory.
     connection: Option<Arc<Connection>>,
@@ -111,6 +113,7 @@ impl Session {
             first_bytes: true,
             protocol: Speaks::Text,
             closing: false,
+            is_cut_off: false,
             close_reason: CloseReason::default(),
             connection: None,
             client: None,
