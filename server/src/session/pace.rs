@@ -45,8 +45,8 @@ impl Pace {
         self.bytes += bytes as u64;
     }
 
-    /// Returns the time at which the client is too slow for others who wait for memory, if no more bytes move. The bytes
-    /// that it moved quickly give it no right to a long pause.
+    /// Returns the time at which the client is too slow for others who wait for memory, if no more bytes move. The
+    /// bytes that it moved quickly give it no right to a long pause.
     fn due_wanted(&self) -> Instant {
         self.due(GRACE_WANTED).min(self.moved + PAUSE_WANTED_MAX)
     }
