@@ -31,12 +31,12 @@ struct Service {
 
 impl Service {
     fn start() -> Self {
-        let turn = TURNS.read();
-        Self { _turn: Some(turn), ..Self::start_alone(|_| ()) }
+        Self::start_with(|_| ())
     }
 
     fn start_with(change: impl FnOnce(&mut Config)) -> Self {
-        let turn = TURNS.read();
+        // A test may have several servers. A plain `read` would wait for a test that waits for the first of them.
+        let turn = TURNS.read_recursive();
         Self { _turn: Some(turn), ..Self::start_alone(change) }
     }
 
