@@ -518,7 +518,7 @@ impl Scenario {
     }
 
     /// Returns the longest time that a segment takes (ms).
-    fn network_ms(&self) -> u64 {
+    pub fn network_ms(&self) -> u64 {
         match self.weather().delay_max_ms {
             0 => 2,
             delay_max_ms => 3 * delay_max_ms,

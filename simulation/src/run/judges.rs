@@ -82,8 +82,10 @@ pub(super) fn judge_waits(world: &World, scenario: &Scenario) {
 /// Judges the servers after the last fault and the last client.
 pub(super) async fn judge_end(world: &Rc<World>, scenario: &Scenario, servers: &Servers) {
     sleep(RECOVERY_MAX).await;
+    // A set and a get of each key make four trips each.
+    let check_max = Duration::from_millis(END_KEYS * 8 * scenario.network_ms());
     for frontend in 0..servers.count() {
-        if let Err(problem) = timeout(RECOVERY_MAX, is_served(world, frontend))
+        if let Err(problem) = timeout(RECOVERY_MAX + check_max, is_served(world, frontend))
             .await
             .unwrap_or_else(|_| Err("it does not answer".to_owned()))
         {
