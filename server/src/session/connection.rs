@@ -304,6 +304,22 @@ impl Session {
         }
     }
 
+    /// Flushes the answers. If this fails, ends the connection and returns false.
+    pub(super) async fn flush_or_close(&mut self) -> bool {
+        let is_written = self.flush().await.is_ok();
+        if !is_written {
+            self.cut_off();
+        }
+        is_written
+    }
+
+    /// Ends the connection behind an answer of which a part may have been written. Nothing is written any more.
+    pub(super) fn cut_off(&mut self) {
+        self.closing = true;
+        self.is_cut_off = true;
+        self.out.clear();
+    }
+
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         if self.is_cut_off {
             self.out.clear();

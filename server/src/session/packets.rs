@@ -284,7 +284,9 @@ impl Session {
                             (&self.context.backend, pending.is_empty())
                         {
                             let source = Source::Store(local.clone());
-                            return self.get_local(source, &get, to, with_key, since).await;
+                            let form = ValuePacket { to, with_key };
+                            self.get_local(source, &get, name, form).await;
+                            return self.record(CommandKind::Get, since);
                         }
                         let traffic = self.admit_packet(key, effect, true, None, pending).await;
                         let issue = self.context.backend.get(&get, traffic, SmallVec::new());
@@ -320,39 +322,32 @@ impl Session {
         self.push(Pending { since, issued: Issued::Packet(to, issue) }, pending).await;
     }
 
-    /// Answers a get from the embedded store at once. Short values take no future of their own.
+    /// Answers a get of one key from the embedded store at once. Short values take no future of their own.
     async fn get_local(
         &mut self,
         mut source: Source,
         get: &Get<'_>,
-        to: ReplyTo,
-        with_key: bool,
-        since: Instant,
+        key: Key<'_>,
+        form: ValuePacket,
     ) {
         let is_touch = get.touch_exptime_s.is_some();
         self.answered = None;
         self.command = if is_touch { FailedCommand::Gat } else { FailedCommand::Get };
-        let form = ValuePacket { to, with_key };
-        for key in get.keys {
-            let read = match self.next_item(&mut source, get, &form, &key) {
-                LocalGet::Answered => Ok(Some(0)),
-                LocalGet::Missing => Ok(None),
-                LocalGet::Item(item) => {
-                    Box::pin(self.reply_charged(&source, get, &form, &key, item)).await
-                }
-            };
-            match read {
-                Err(failure) => self.fail_packet(to, &failure),
-                Ok(found) => {
-                    self.count_get(found.is_some(), is_touch, ValuePacket::GAT_IS_GET);
-                    self.note_answer(&key, found);
-                    if found.is_none() {
-                        to.miss(self.out.text(), with_key.then_some(key.bytes()));
-                    }
+        let found = match self.next_item(&mut source, get, &form, &key) {
+            LocalGet::Answered => Some(0),
+            LocalGet::Missing => None,
+            LocalGet::Item(item) => {
+                match Box::pin(self.reply_charged(&source, get, &form, &key, item)).await {
+                    Ok(found) => found,
+                    Err(failure) => return self.fail_packet(form.to, &failure),
                 }
             }
+        };
+        self.count_get(found.is_some(), is_touch, ValuePacket::GAT_IS_GET);
+        self.note_answer(&key, found);
+        if found.is_none() {
+            form.to.miss(self.out.text(), form.with_key.then_some(key.bytes()));
         }
-        self.record(CommandKind::Get, since);
     }
 
     pub(super) fn issue_item<'a>(
