@@ -3,21 +3,42 @@
 //! file again.
 
 use std::ops::Range;
-
-/// Unmaps the unchanged pages of the executable and of the C library. Those that are needed come back, most without
-/// I/O, because they stay in the file cache. Returns the bytes of the mappings, or 0 where this is not possible.
 #[cfg(target_os = "linux")]
-pub fn release_pages() -> usize {
-    let Ok(executable) = std::fs::read_link("/proc/self/exe") else { return 0 };
+use std::sync::OnceLock;
+
+/// Unmaps the unchanged pages of the executable and of the C library if files take more than `resident_max` bytes of the
+/// process's memory. Those that are needed come back, most without I/O, because they stay in the file cache. Returns the
+/// bytes of the mappings, or 0 if nothing was unmapped.
+#[cfg(target_os = "linux")]
+pub fn release_pages(resident_max: usize) -> usize {
+    // To look at the pages takes long in a process with much memory. Nothing changes those of the program later.
+    static UNCHANGED: OnceLock<Vec<Range<usize>>> = OnceLock::new();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if resident_file_bytes(&status).is_none_or(|bytes| bytes <= resident_max) {
+        return 0;
+    }
+    let unchanged = UNCHANGED.get_or_init(unchanged_mappings).iter();
+    unchanged.filter(|mapping| release(mapping)).map(|mapping| mapping.len()).sum()
+}
+
+/// Returns the memory that mapped files take, from the text of `/proc/self/status`.
+#[cfg(target_os = "linux")]
+fn resident_file_bytes(status: &str) -> Option<usize> {
+    let line = status.lines().find_map(|line| line.strip_prefix("RssFile:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<usize>().ok().map(|kib| kib << 10)
+}
+
+#[cfg(target_os = "linux")]
+fn unchanged_mappings() -> Vec<Range<usize>> {
+    let Ok(executable) = std::fs::read_link("/proc/self/exe") else { return Vec::new() };
     let executable = executable.to_string_lossy();
     let mappings = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
-    let unchanged = unchanged_pages(&mappings, |path| path == executable || is_c_library(path));
-    unchanged.into_iter().filter(release).map(|mapping| mapping.len()).sum()
+    unchanged_pages(&mappings, |path| path == executable || is_c_library(path))
 }
 
 /// Does nothing, because the system is not Linux. Returns 0.
 #[cfg(not(target_os = "linux"))]
-pub fn release_pages() -> usize {
+pub fn release_pages(_resident_max: usize) -> usize {
     0
 }
 
@@ -106,9 +127,18 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
+    fn the_memory_of_files_is_read() {
+        let status = "RssAnon:\t     100 kB\nRssFile:\t    6012 kB\nRssShmem:\t       0 kB\n";
+        assert_eq!(resident_file_bytes(status), Some(6_012 << 10));
+        assert_eq!(resident_file_bytes("RssFile:\tmuch\n"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
     fn the_program_runs_on_after_the_release() {
         let text: Vec<String> = (0..1_000).map(|number: u32| number.to_string()).collect();
-        assert!(release_pages() > 0);
+        assert_eq!(release_pages(usize::MAX), 0);
+        assert!(release_pages(0) > 0);
         let again: Vec<String> = (0..1_000).map(|number: u32| number.to_string()).collect();
         assert_eq!(text, again);
     }

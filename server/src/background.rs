@@ -7,13 +7,18 @@ use crate::idle_memory;
 use crate::supervise::keep;
 use crate::worker::Plan;
 
-/// Starts the tasks that return memory to the system: after a burst, and what only the start needed.
+/// Starts the tasks that return memory to the system: after a burst, and the program's pages that were needed rarely.
 pub(crate) fn return_memory(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Plan>) {
     let release_program_pages = plan.platform.release_program_pages;
     tasks.spawn(async move {
-        tokio::time::sleep(START_ENDS_AFTER).await;
-        let released = tokio::task::spawn_blocking(release_program_pages).await;
-        tracing::debug!(bytes = released.unwrap_or(0), "pages of the program released");
+        let first = tokio::time::Instant::now() + START_ENDS_AFTER;
+        let mut tick = tokio::time::interval_at(first, RELEASE_EVERY);
+        loop {
+            tick.tick().await;
+            let release = move || release_program_pages(PROGRAM_BYTES_MAX);
+            let released = tokio::task::spawn_blocking(release).await;
+            tracing::trace!(bytes = released.unwrap_or(0), "pages of the program released");
+        }
     });
     let plan = Arc::clone(plan);
     tasks.spawn(async move {
@@ -80,3 +85,10 @@ pub(crate) fn watch_value_keys(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<
 
 /// The time after which the pages of the program that only the start needed are released.
 const START_ENDS_AFTER: Duration = Duration::from_secs(1);
+
+/// The time between two releases. The pages that serving needs come back in some 100 page faults without I/O.
+const RELEASE_EVERY: Duration = Duration::from_secs(5);
+
+/// The memory of files above which pages of the program are released (bytes). Serving needs about 6 MiB of them, because
+/// the system maps 64 KiB around each page.
+const PROGRAM_BYTES_MAX: usize = 13 << 19;

@@ -337,7 +337,7 @@ const VALUES_PER_SHARD_MIN: u64 = 8;
 
 /// The shortest value that is kept (bytes). A shorter one decompresses in less than a microsecond, and takes the memory
 /// of several compressed items.
-const VALUE_BYTES_MIN: usize = 800;
+pub const VALUE_BYTES_MIN: usize = 800;
 
 /// The memory of an entry besides its value: the entry, its place in the table, and what the allocator adds (bytes).
 const ENTRY_BYTES: u64 = 192;

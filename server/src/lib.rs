@@ -62,5 +62,6 @@ mod watchers;
 mod worker;
 
 pub use config::Config;
+pub use hot_values::VALUE_BYTES_MIN as HOT_VALUE_BYTES_MIN;
 pub use inherited::InheritedSockets;
 pub use server::{Devices, Platform, Server, ServerHandle, StartError, descriptors_reserved};

@@ -129,10 +129,29 @@ fn tls_memory(config: &Config, links: u64) -> ByteCount {
 /// they get a sixteenth of it at most.
 pub(crate) fn dictionary_memory(config: &Config) -> ByteCount {
     match config.store.url.parse() {
-        Ok(StoreUrl::Embedded) => DICTIONARY_BYTES_MAX.min(ByteCount(config.store.memory.0 / 16)),
+        Ok(StoreUrl::Embedded) => embedded_dictionary_memory(config.store.memory),
         _ => DICTIONARY_BYTES_MAX,
     }
 }
+
+fn embedded_dictionary_memory(store: ByteCount) -> ByteCount {
+    DICTIONARY_BYTES_MAX.min(ByteCount(store.0 / 16))
+}
+
+/// Returns the memory that items leave to the trainer of dictionaries in an embedded store of this memory, once there is
+/// a dictionary.
+pub fn embedded_trainer_bytes(store: ByteCount) -> ByteCount {
+    trainer_bytes(embedded_dictionary_memory(store))
+}
+
+/// Returns what the trainer's thread keeps between its turns: heap that is too fragmented to be returned, and the pages of
+/// its code. Dictionaries and samples get `dictionaries`.
+pub(crate) fn trainer_bytes(dictionaries: ByteCount) -> ByteCount {
+    TRAINER_BYTES_MAX.min(ByteCount(dictionaries.0 / 4 * 3))
+}
+
+/// The most memory that the trainer needs between its turns.
+const TRAINER_BYTES_MAX: ByteCount = ByteCount::kib(1_536);
 
 /// The most memory of dictionaries and samples. A dictionary of 4 KiB that is written with takes 150 KiB.
 const DICTIONARY_BYTES_MAX: ByteCount = ByteCount::mib(16);

@@ -61,8 +61,9 @@ pub struct Platform {
     pub watch_near: Option<WatchNear>,
     /// Returns unused heap memory to the system, and returns whether there was any.
     pub trim_heap: fn() -> bool,
-    /// Unmaps the unchanged pages of the program. Those that are needed come back. Returns their bytes.
-    pub release_program_pages: fn() -> usize,
+    /// Unmaps the unchanged pages of the program if files take more than so many bytes of the process's memory. Those
+    /// that are needed come back. Returns their bytes.
+    pub release_program_pages: fn(usize) -> usize,
     /// Trains dictionaries.
     pub train_dictionary: Train,
     /// Expands a key into memory that core dumps leave out and that is wiped.
@@ -75,7 +76,7 @@ impl Default for Platform {
             watch_lane: None,
             watch_near: None,
             trim_heap: || false,
-            release_program_pages: || 0,
+            release_program_pages: |_| 0,
             train_dictionary: Dictionary::train,
             guard_key: |bytes| Ok(Key::new(bytes)),
         }

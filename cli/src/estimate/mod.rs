@@ -11,8 +11,10 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 use harness::Progress;
 use load::{Address, Protocol};
-use planner::estimate::{Error, Options, Run, Source, estimate};
-use server::config::{CompressConfig, convert};
+use planner::estimate::{BesideItems, Error, Options, Run, Source, estimate};
+use server::HOT_VALUE_BYTES_MIN;
+use server::config::{CompressConfig, ValuesConfig, convert};
+use server::memory::embedded_trainer_bytes;
 use units::{ByteCount, Nanos};
 
 use crate::connect::ConnectFlags;
@@ -137,6 +139,11 @@ impl Estimate {
             bytes_per_s: self.byte_rate.0 as f64,
             watch: self.seconds.into(),
             seed: self.seed,
+            beside: BesideItems {
+                hot_share: ValuesConfig::default().hot_share,
+                hot_bytes_min: HOT_VALUE_BYTES_MIN,
+                trainer_bytes: embedded_trainer_bytes,
+            },
             price_gb_month: self.price_gb_month,
             prefixes: self.classes.clone(),
         })

@@ -14,7 +14,7 @@ pub(super) fn report(estimate: &Estimate) -> Report {
     let mut facts = experiments::page_facts();
     facts.extend(show::source(estimate).into_iter().map(|(name, text)| (name.to_owned(), text)));
     let mut sections = vec![savings(estimate), classes(estimate), codecs(estimate)];
-    sections.extend(estimate.curve.as_ref().map(|curve| hits(estimate, curve)));
+    sections.extend(estimate.curve.as_ref().map(|curve| hits(&estimate.total, curve)));
     Report {
         title: "What Rebate would save".to_owned(),
         subtitle: "Estimated from a sample of the values that the cache holds; intervals are 95 %."
@@ -84,9 +84,9 @@ fn codecs(estimate: &Estimate) -> Section {
     }
 }
 
-fn hits(estimate: &Estimate, curve: &Curve) -> Section {
+fn hits(total: &Figures, curve: &Curve) -> Section {
     let point = |point: &planner::estimate::CurvePoint| Point {
-        x: point.items,
+        x: point.bytes / 1e6,
         y: point.miss_ratio,
         low: None,
         high: None,
@@ -100,22 +100,25 @@ fn hits(estimate: &Estimate, curve: &Curve) -> Section {
     };
     let mut panel = Panel::lines(
         "misses",
-        Axis::linear("items held"),
+        Axis::linear("memory in Rebate (MB)"),
         Axis::linear("miss ratio"),
         vec![series],
     );
     if let Plot::Lines(lines) = &mut panel.plot {
-        lines.thresholds = vec![Threshold {
-            name: "items now".to_owned(),
-            x: estimate.source.items as f64,
-            colour: 1,
-        }];
+        let held_mb = total.savings.rebate_item_bytes.value * total.values.value / 1e6;
+        let threshold = |name: &str, x, colour| Threshold { name: name.to_owned(), x, colour };
+        lines.thresholds = vec![
+            threshold("items now", held_mb, 1),
+            threshold("Rebate", held_mb * total.savings.items_held_ratio.value, 2),
+        ];
     }
     Section {
         heading: "Hits".to_owned(),
         figures: vec![Figure {
             id: "misses".to_owned(),
-            caption: "Share of gets that find nothing, by the number of items that fit.".to_owned(),
+            caption: "Share of gets that find nothing, by the memory that items take in Rebate. The items of the server \
+                      take the memory on the left, and in the same memory as the server Rebate has that on the right."
+                .to_owned(),
             panels: vec![panel],
         }],
         ..Section::default()

@@ -4,15 +4,18 @@
 
 use device::Codec;
 use serde::Serialize;
-use units::Prng;
+use units::{ByteCount, Prng};
 
+use super::BesideItems;
 use super::classes::Class;
 use super::codecs::{Forms, Measured};
 use super::curve::Curve;
+use super::hits::{Curves, Observed};
 use super::interval::Interval;
 use super::memory::{self, Slabs, Stored};
 use super::probe::Value;
 use super::reading::{Rates, Reading, SourceFacts};
+use super::sizes::{SampledItem, Sizes};
 
 /// What Rebate would save.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -23,7 +26,7 @@ pub struct Estimate {
     pub total: Figures,
     /// The figures of each class of keys, the class with the most memory first.
     pub classes: Vec<Figures>,
-    /// The miss-ratio curve, if one could be found.
+    /// The miss-ratio curve of the best stored form, if one could be found.
     pub curve: Option<Curve>,
     /// What could not be read, and what was done instead.
     pub notes: Vec<String>,
@@ -166,9 +169,10 @@ impl FormSums {
 /// One class with its sample.
 struct Stratum<'a> {
     class: &'a Class,
+    /// The index of the class.
+    at: usize,
     /// The rates of the class, if a server was read.
     rates: Option<Rates>,
-    curve: Option<&'a Curve>,
     /// Whether the list gave the size of each item in memcached.
     has_sizes: bool,
     rows: Vec<Sums>,
@@ -263,15 +267,17 @@ pub(super) fn estimate(
     let zero = Drawn { estimate: Sums::default(), draws: vec![Sums::default(); DRAWS] };
     let all = drawn.iter().fold(zero, Drawn::plus);
     let has_rates = reading.rates.is_some();
-    let gain = Gain { evicts: reading.evicts, items: source.items as f64 };
+    let for_items = share_for_items(&reading, &strata, &all);
+    let held = |form: usize| items_held_ratio(&all, form, for_items[form]);
+    let gains = [PLAIN, BEST].map(|form| Gain::new(&reading, &strata, &all, form, held(form)));
     let figures = |drawn: &Drawn, stratum: Option<&Stratum<'_>>| {
-        let curve = stratum.map_or(reading.curve.as_ref(), |stratum| stratum.curve);
         let rates: Vec<Rates> = match stratum {
             Some(stratum) => stratum.rates.into_iter().collect(),
             None => reading.rates.iter().flatten().copied().collect(),
         };
-        let savings = |form| {
-            savings(drawn, form, has_rates, price_gb_month, |ratio| gain.of_ratio(curve, ratio))
+        let savings = |form: usize| {
+            let gain = gains[form].gain(stratum.map(|stratum| stratum.at));
+            savings(drawn, form, for_items[form], has_rates, price_gb_month, gain)
         };
         let codec = |(at, codec): (usize, &&'static str)| CodecRatio {
             codec,
@@ -303,15 +309,16 @@ pub(super) fn estimate(
         .collect();
     classes.sort_by(|a, b| b.0.total_cmp(&a.0));
     let total = figures(&all, None);
-    let mut assumptions = assumptions(&reading);
+    let mut assumptions = assumptions(&reading, gains[BEST].curves.total.is_some());
     assumptions.extend(time_to_fill(&reading, &total));
     let mut notes = reading.notes;
     notes.extend(left_out(&reading.classes, &classes));
+    let [_, best] = gains;
     Estimate {
         total,
         classes: classes.into_iter().map(|(_, figures)| figures).collect(),
         assumptions,
-        curve: reading.curve,
+        curve: best.curves.total,
         notes,
         source,
     }
@@ -334,8 +341,8 @@ fn strata<'a>(reading: &'a Reading, forms: &[Forms]) -> Vec<Stratum<'a>> {
         };
         Stratum {
             class,
+            at,
             rates: reading.rates.as_ref().and_then(|rates| rates.get(at).copied()),
-            curve: reading.class_curves.get(at).and_then(Option::as_ref),
             has_sizes: reading.has_sizes,
             rows: pairs.into_iter().map(row).collect(),
             uses_dictionary,
@@ -380,37 +387,119 @@ fn row(value: &Value, forms: &Forms, slabs: &Slabs, has_cas: bool, uses_dictiona
     }
 }
 
-/// What the gain in hits depends on beside the curve.
+/// The items that Rebate holds where memcached holds one in the same memory.
+fn items_held_ratio(drawn: &Drawn, form: usize, for_items: f64) -> Interval {
+    let held = |sums: &Sums| sums.memcached_bytes / sums.forms[form].rebate_bytes;
+    let ratio = drawn.interval(held).times(for_items);
+    ratio.widened(MEMORY_ERROR * ratio.value.abs())
+}
+
+/// The memory of Rebate's items over what the items of the server would take of it. memcached takes up to a page for each
+/// slab class beyond its limit, which Rebate keeps to.
+fn memory_ratio(
+    reading: &Reading,
+    strata: &[Stratum<'_>],
+    all: &Drawn,
+    items_held_ratio: Interval,
+) -> Interval {
+    let limit_bytes = reading.source.limit_bytes.filter(|bytes| *bytes > 0);
+    let memory_bytes = all.estimate.memcached_bytes;
+    let within =
+        limit_bytes.map_or(1.0, |limit_bytes| (limit_bytes as f64 / memory_bytes).min(1.0));
+    let ratio = items_held_ratio.times(within);
+    let beside_hot = 1.0 - hot_share(reading, strata, memory_bytes * within);
+    Interval { value: ratio.value * beside_hot, low: ratio.low * beside_hot, high: ratio.high }
+}
+
+/// Returns the share of the memory that the trainer leaves to items, by the stored form.
+fn share_for_items(reading: &Reading, strata: &[Stratum<'_>], all: &Drawn) -> [f64; 2] {
+    let memory_bytes = all.estimate.memcached_bytes;
+    let trainer = (reading.beside.trainer_bytes)(ByteCount(memory_bytes as u64));
+    let uses_dictionary = strata.iter().any(|stratum| stratum.uses_dictionary);
+    [1.0, if uses_dictionary { 1.0 - trainer.0 as f64 / memory_bytes.max(1.0) } else { 1.0 }]
+}
+
+/// Returns the share of the memory that hot values can take.
+fn hot_share(reading: &Reading, strata: &[Stratum<'_>], memory_bytes: f64) -> f64 {
+    let BesideItems { hot_share, hot_bytes_min, .. } = reading.beside;
+    let of_stratum = |stratum: &Stratum<'_>| {
+        let bytes = |rows: &mut dyn Iterator<Item = &Sums>| -> f64 {
+            rows.map(|sums| sums.value_bytes).sum()
+        };
+        let long = |sums: &&Sums| sums.value_bytes >= hot_bytes_min as f64;
+        let share = bytes(&mut stratum.rows.iter().filter(long)) / bytes(&mut stratum.rows.iter());
+        if share > 0.0 { stratum.estimate(1.0).value_bytes * share } else { 0.0 }
+    };
+    let bytes: f64 = strata.iter().map(of_stratum).sum();
+    hot_share.min(bytes / memory_bytes)
+}
+
+/// What the gain in hits follows from, for one stored form.
 struct Gain {
     evicts: Option<bool>,
-    items: f64,
+    curves: Curves,
+    /// The memory that the server's items take in Rebate (bytes).
+    held_bytes: f64,
+    /// The memory that Rebate's items get, over that.
+    ratio: Interval,
 }
 
 impl Gain {
-    /// Returns the gain if the cache holds `ratio` times the items. A cache that evicts nothing gains nothing.
-    fn of_ratio(&self, curve: Option<&Curve>, ratio: Interval) -> Option<Interval> {
-        match self.evicts? {
-            true => curve.map(|curve| curve.gain(self.items, ratio)),
-            false => Some(Interval::exact(0.0)),
+    fn new(
+        reading: &Reading,
+        strata: &[Stratum<'_>],
+        all: &Drawn,
+        form: usize,
+        items_held_ratio: Interval,
+    ) -> Self {
+        let sample: Vec<SampledItem> = strata
+            .iter()
+            .flat_map(|stratum| stratum.rows.iter().map(|sums| (stratum.at, sums)))
+            .map(|(class, sums)| SampledItem {
+                class,
+                item_bytes: sums.item_bytes,
+                rebate_bytes: sums.forms[form].rebate_bytes,
+            })
+            .collect();
+        let held_bytes = all.estimate.forms[form].rebate_bytes;
+        let curves = |observed: &Observed| {
+            observed.curves(reading.classes.len(), &Sizes::new(&sample), held_bytes)
+        };
+        Self {
+            evicts: reading.evicts,
+            curves: reading.observed.as_ref().map(curves).unwrap_or_default(),
+            held_bytes,
+            ratio: memory_ratio(reading, strata, all, items_held_ratio),
         }
+    }
+
+    /// Returns the gain of a class, or of all. A cache that evicts nothing gains nothing.
+    fn gain(&self, class: Option<usize>) -> Option<Interval> {
+        if !self.evicts? {
+            return Some(Interval::exact(0.0));
+        }
+        let curve = match class {
+            Some(at) => self.curves.classes.get(at)?.as_ref(),
+            None => self.curves.total.as_ref(),
+        };
+        curve.map(|curve| curve.gain(self.held_bytes, self.ratio))
     }
 }
 
 fn savings(
     drawn: &Drawn,
     form: usize,
+    for_items: f64,
     has_rates: bool,
     price_gb_month: Option<f64>,
-    gain: impl Fn(Interval) -> Option<Interval>,
+    hit_ratio_gain: Option<Interval>,
 ) -> Savings {
     let of_form = |sums: &Sums| sums.forms[form];
     let interval = |error: f64, number: &dyn Fn(&Sums) -> f64| {
         let found = drawn.interval(number);
         found.widened(error * found.value.abs())
     };
-    let items_held_ratio =
-        interval(MEMORY_ERROR, &|sums| sums.memcached_bytes / of_form(sums).rebate_bytes);
-    let memory_gb = |sums: &Sums| of_form(sums).rebate_bytes / BYTES_PER_GB;
+    let memory_gb = |sums: &Sums| of_form(sums).rebate_bytes / for_items / BYTES_PER_GB;
     let gb_saved = drawn
         .interval(|sums| sums.memcached_bytes / BYTES_PER_GB - memory_gb(sums))
         .widened(MEMORY_ERROR * memory_gb(&drawn.estimate));
@@ -419,10 +508,10 @@ fn savings(
     };
     Savings {
         stored_ratio: interval(0.0, &|sums| ratio(of_form(sums).stored_bytes, sums.value_bytes)),
-        items_held_ratio,
+        items_held_ratio: items_held_ratio(drawn, form, for_items),
         gb_saved,
         cores: has_rates.then(|| interval(TIME_ERROR, &|sums| of_form(sums).cores)),
-        hit_ratio_gain: gain(items_held_ratio),
+        hit_ratio_gain,
         price_saved_month: price_gb_month.map(|price| gb_saved.times(price)),
         rebate_item_bytes: interval(MEMORY_ERROR, &|sums| of_form(sums).rebate_bytes / sums.items),
         compress_us: per_item_us(&|form| form.compress_ns),
@@ -440,7 +529,7 @@ fn left_out(classes: &[Class], answered: &[(f64, Figures)]) -> Option<String> {
     })
 }
 
-fn assumptions(reading: &Reading) -> Vec<String> {
+fn assumptions(reading: &Reading, has_curve: bool) -> Vec<String> {
     let mut all = vec![
         "Memory is that of items: memcached's slab chunks, and Rebate's records with their index. memcached's hash \
          table, connections and buffers come on top of it.",
@@ -453,7 +542,7 @@ fn assumptions(reading: &Reading) -> Vec<String> {
     }
     if reading.evicts == Some(false) {
         all.push("The server has evicted nothing, so more room gives no more hits.");
-    } else if reading.curve.is_some() {
+    } else if has_curve {
         all.push(
             "Both caches evict the least recently used item. Beyond the memory of the server, the curve is \
              continued: as a power law of hits for the value, flat for the low end, and straight for the \
@@ -506,7 +595,7 @@ const TIME_ERROR: f64 = 0.2;
 
 #[cfg(test)]
 mod tests {
-    use super::super::curve::{CurveOrigin, CurvePoint};
+    use super::super::log::RequestLog;
     use super::super::memory::SlabSettings;
     use super::*;
 
@@ -548,8 +637,16 @@ mod tests {
         };
         let forms = values.iter().map(halved).collect();
         let rates = Rates { hits_per_s: 10_000.0, sets_per_s: 1_000.0 };
-        let point = |items: f64, miss_ratio| CurvePoint { items, miss_ratio };
-        let points = vec![point(0.0, 1.0), point(999.0, 0.4), point(1_998.0, 0.3)];
+        let observed = Observed {
+            log: RequestLog::new(1.0),
+            watched: None,
+            // Few items are requested often.
+            ages_s: (0..400).map(|n| (f64::from(n) / 200.0).powi(2)).collect(),
+            requests_per_s: 2_000.0,
+            hit_ratio: 0.7,
+            items: 1_998.0,
+            coverage: 1.0,
+        };
         let source = SourceFacts { items: 1_998, items_listed: 1_998, ..SourceFacts::default() };
         let reading = Reading {
             source,
@@ -559,14 +656,12 @@ mod tests {
             has_cas: true,
             has_sizes: true,
             rates: Some(vec![rates, rates]),
-            curve: Some(Curve {
-                points,
-                origin: CurveOrigin::Requests,
-                server_miss_ratio: 0.3,
-                rebate_over_server: 1.0,
-                reuses_beyond: 0,
-            }),
-            class_curves: vec![None, None],
+            observed: Some(observed),
+            beside: BesideItems {
+                hot_share: 0.05,
+                hot_bytes_min: 800,
+                trainer_bytes: |_| ByteCount(0),
+            },
             evicts: Some(evicts),
             notes: Vec::new(),
         };

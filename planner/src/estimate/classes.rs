@@ -46,8 +46,8 @@ impl Classes {
         }
     }
 
-    /// Adds an item that takes `memcached_bytes` of memory.
-    pub(super) fn add(&mut self, listed: Listed, memcached_bytes: f64) {
+    /// Adds an item that takes `memcached_bytes` of memory. Returns the position of its class in the list.
+    pub(super) fn add(&mut self, listed: Listed, memcached_bytes: f64) -> usize {
         let at = self.index_or_insert(&listed.key);
         let class = &mut self.list[at];
         class.items += 1;
@@ -55,12 +55,13 @@ impl Classes {
         class.memcached_bytes += memcached_bytes;
         if class.drawn.len() < self.drawn_max {
             class.drawn.push(listed);
-            return;
+            return at;
         }
         let place = self.random.below(class.items) as usize;
         if let Some(slot) = class.drawn.get_mut(place) {
             *slot = listed;
         }
+        at
     }
 
     /// Returns the position of a key's class in the list.
@@ -169,7 +170,9 @@ mod tests {
 
     fn filled(keys: impl Iterator<Item = String>, drawn_max: usize) -> Classes {
         let mut classes = Classes::new(&["user:".to_owned(), "user:x".to_owned()], drawn_max, 1);
-        keys.for_each(|key| classes.add(listed(&key), 120.0));
+        keys.for_each(|key| {
+            classes.add(listed(&key), 120.0);
+        });
         classes
     }
 

@@ -59,14 +59,14 @@ pub(super) fn read_corpus(
             values_read: values.len(),
             ..SourceFacts::default()
         },
-        class_curves: vec![None; classes.list().len()],
         classes: classes.into_list(),
         values,
         slabs,
         has_cas: true,
         has_sizes: true,
         rates: None,
-        curve: None,
+        observed: None,
+        beside: options.beside,
         evicts: None,
         notes,
     })

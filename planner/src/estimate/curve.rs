@@ -6,31 +6,30 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::eviction::RequestLog;
 use super::interval::Interval;
 
-/// The miss ratio as a function of the number of items that fit.
+/// The miss ratio as a function of the memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Curve {
-    /// The points in ascending order of items. The first is (0, 1).
+    /// The points in ascending order of the memory. The first is (0, 1).
     pub points: Vec<CurvePoint>,
     /// How the curve was found.
     pub origin: CurveOrigin,
-    /// The share of gets that the server answered with nothing. It differs from the curve at the server's items if the
-    /// server does not evict the least recently used item.
+    /// The share of gets that the server answered with nothing. It differs from the curve at the memory of the server's
+    /// items if the server does not evict the least recently used item.
     pub server_miss_ratio: f64,
-    /// The misses of Rebate's store over those of the server if both hold as many items.
+    /// The misses of Rebate's store over those of the server if the server's items just fit into it.
     pub rebate_over_server: f64,
     /// The number of gets that found nothing although their key had been in the cache during the stream. The points
-    /// beyond the items that the cache holds rest on these.
+    /// beyond the memory of the items that the cache holds rest on these.
     pub reuses_beyond: usize,
 }
 
 /// One point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CurvePoint {
-    /// The number of items that fit.
-    pub items: f64,
+    /// The memory of a cache, as its items count in Rebate (bytes).
+    pub bytes: f64,
     /// The share of gets that find nothing.
     pub miss_ratio: f64,
 }
@@ -46,43 +45,44 @@ pub enum CurveOrigin {
 }
 
 impl Curve {
-    /// Returns the miss ratio of a cache for `items`, between the nearest points.
-    pub fn miss_ratio(&self, items: f64) -> f64 {
-        let after = self.points.partition_point(|point| point.items < items);
+    /// Returns the miss ratio of a cache of `bytes`, between the nearest points.
+    pub fn miss_ratio(&self, bytes: f64) -> f64 {
+        let after = self.points.partition_point(|point| point.bytes < bytes);
         let Some(right) = self.points.get(after) else {
             return self.points.last().map_or(1.0, |point| point.miss_ratio);
         };
         let Some(left) = after.checked_sub(1).map(|before| self.points[before]) else {
             return right.miss_ratio;
         };
-        let share = (items - left.items) / (right.items - left.items);
+        let share = (bytes - left.bytes) / (right.bytes - left.bytes);
         left.miss_ratio + share * (right.miss_ratio - left.miss_ratio)
     }
 
-    /// Returns the rise of the hit ratio if the cache holds `ratio` times its `items`. Beyond the largest size that the
+    /// Returns the rise of the hit ratio if the cache has `ratio` times the memory that its items take in Rebate, which is
+    /// `held_bytes`. Beyond the largest size that the
     /// requests tell of, the curve is continued: the value lets the hit ratio grow with the power of the size with
     /// which it grew from half that size on. The low end says that no item that was evicted earlier is requested again.
     /// The high end continues the last slope, which a convex curve cannot exceed. The server's misses are in proportion
     /// to those that it has at its size, and Rebate's to what its store had on the same requests.
-    pub fn gain(&self, items: f64, ratio: Interval) -> Interval {
-        let here = self.miss_ratio(items);
+    pub fn gain(&self, held_bytes: f64, ratio: Interval) -> Interval {
+        let here = self.miss_ratio(held_bytes);
         let of_server = if here > 0.0 { self.server_miss_ratio / here } else { 1.0 };
-        let known_to = self.points.last().map_or(items, |point| point.items.max(items));
+        let known_to = self.points.last().map_or(held_bytes, |point| point.bytes.max(held_bytes));
         let there = self.miss_ratio(known_to);
         let half = self.miss_ratio(known_to / 2.0).max(there);
         let slope = (half - there) / (known_to / 2.0);
         let exponent = if half < 1.0 { ((1.0 - there) / (1.0 - half)).log2() } else { 0.0 };
-        let straight = |items: f64| (slope * (items - known_to)).min(there);
-        let power = |items: f64| {
-            let gain = (1.0 - there) * ((items / known_to).powf(exponent) - 1.0);
-            gain.min(straight(items))
+        let straight = |bytes: f64| (slope * (bytes - known_to)).min(there);
+        let power = |bytes: f64| {
+            let gain = (1.0 - there) * ((bytes / known_to).powf(exponent) - 1.0);
+            gain.min(straight(bytes))
         };
         let slack = if self.origin == CurveOrigin::Ages { SLACK_OF_AGES } else { 1.0 };
         // Of a count, the standard deviation is its root.
         let error = SIGMAS / (self.reuses_beyond.max(1) as f64).sqrt();
         let rise = |ratio: f64, share: f64, beyond: &dyn Fn(f64) -> f64| {
-            let wanted = ratio * items;
-            if wanted < items {
+            let wanted = ratio * held_bytes;
+            if wanted < held_bytes {
                 return here - self.miss_ratio(wanted);
             }
             let known = share * (here - self.miss_ratio(wanted.min(known_to)));
@@ -95,17 +95,18 @@ impl Curve {
         Interval {
             value: gain(ratio.value, 1.0, &power),
             low: gain(ratio.low, (1.0 - error).max(0.0), &|_| 0.0),
-            high: gain(ratio.high, 1.0 + error, &|items| slack * straight(items)),
+            high: gain(ratio.high, 1.0 + error, &|bytes| slack * straight(bytes)),
         }
     }
 
-    /// Computes the curve from the time since the last access of a random sample of the `items` held. In a steady
-    /// state, each request makes one item young, so the number of items per second of age, over the rate of requests,
+    /// Computes the curve from the time since the last access of a random sample of the `items` held, which take
+    /// `held_bytes` in Rebate. In a steady state, each request makes one item young, so the number of items per second of age, over the rate of requests,
     /// is the share of requests that come later than this age. `miss_ratio` is the ratio that the server measured.
     /// Returns none if the ages are too few or all equal.
     pub(super) fn from_ages(
         mut ages_s: Vec<f64>,
         items: f64,
+        held_bytes: f64,
         requests_per_s: f64,
         miss_ratio: f64,
     ) -> Option<Self> {
@@ -127,7 +128,7 @@ impl Curve {
         }
         let fitted = |share: f64| miss_ratio + (share - last) * (1.0 - miss_ratio) / (1.0 - last);
         let point = |(step, share): (usize, f64)| CurvePoint {
-            items: items * step as f64 / AGE_STEPS as f64,
+            bytes: held_bytes * step as f64 / AGE_STEPS as f64,
             miss_ratio: fitted(share),
         };
         let points = later.into_iter().enumerate().map(point).collect();
@@ -152,11 +153,12 @@ pub(super) struct Shards {
     next: usize,
     /// Whether the stream has begun, after the cache was filled.
     is_watching: bool,
-    /// The keys that were accessed in the stream.
-    watched: u32,
+    /// The memory of the keys in the stack (bytes).
+    bytes: u64,
+    /// The part of it that was accessed in the stream.
+    watched: u64,
     reuses: Vec<Reuse>,
     misses: Vec<Miss>,
-    log: RequestLog,
 }
 
 /// The last access of a key.
@@ -164,25 +166,27 @@ pub(super) struct Shards {
 struct Access {
     /// Later accesses have higher slots.
     slot: usize,
+    /// The memory of the item.
+    bytes: u32,
     /// Whether it was in the stream.
     is_watched: bool,
 }
 
-/// A get that found its key. Distances are counts of followed keys.
+/// A get that found its key. Distances are bytes of followed keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reuse {
     class: usize,
     /// The distance to the key's last access. If that was before the stream, it follows from the order in which the
     /// cache was filled, and may be too long: a server does not renew an item's time at each access.
-    distance: u32,
-    /// The keys that were accessed before in the stream, if this is the first access of its key there. The distance is
+    distance: u64,
+    /// The bytes that were accessed before in the stream, if this is the first access of its key there. The distance is
     /// longer than that.
-    longer_than: Option<u32>,
+    longer_than: Option<u64>,
 }
 
 impl Reuse {
     /// Returns the distance up to which the reuse is known.
-    fn known_to(&self) -> u32 {
+    fn known_to(&self) -> u64 {
         self.longer_than.unwrap_or(self.distance)
     }
 }
@@ -192,7 +196,7 @@ impl Reuse {
 struct Miss {
     class: usize,
     /// The distance to the key's last access, or the least that it can have.
-    distance: u32,
+    distance: u64,
     /// Whether the key was accessed since the cache was filled, or then.
     is_reuse: bool,
 }
@@ -206,16 +210,11 @@ impl Shards {
             slots: Fenwick::new(SLOTS_MIN),
             next: 0,
             is_watching: false,
+            bytes: 0,
             watched: 0,
             reuses: vec![],
             misses: vec![],
-            log: RequestLog::default(),
         }
-    }
-
-    /// Returns whether the key with this hash is followed.
-    pub(super) fn follows(&self, hash: u64) -> bool {
-        hash as f64 <= self.rate * u64::MAX as f64
     }
 
     /// Ends the filling of the cache. The stream of requests follows.
@@ -223,49 +222,44 @@ impl Shards {
         self.is_watching = true;
     }
 
-    /// Puts a key into the cache, or counts a set, and makes the key the most recently used one.
-    pub(super) fn touch(&mut self, hash: u64) {
-        if self.is_watching {
-            self.log.set(hash);
-        } else {
-            self.log.fill(hash);
-        }
-        self.renew(hash);
-    }
-
-    fn renew(&mut self, hash: u64) {
+    /// Puts a key into the cache, or counts a set, and makes the key the most recently used one. Its item takes `bytes`.
+    pub(super) fn touch(&mut self, hash: u64, bytes: u32) {
         if self.next == self.slots.len() {
             self.compact();
         }
-        let access = Access { slot: self.next, is_watched: self.is_watching };
+        let access = Access { slot: self.next, bytes, is_watched: self.is_watching };
         let before = self.last.insert(hash, access);
         if let Some(before) = before {
-            self.slots.add(before.slot, -1);
+            self.slots.add(before.slot, -i64::from(before.bytes));
+            self.bytes -= u64::from(before.bytes);
         }
-        self.slots.add(self.next, 1);
+        self.slots.add(self.next, i64::from(bytes));
+        self.bytes += u64::from(bytes);
         self.next += 1;
-        let is_first = self.is_watching && before.is_none_or(|before| !before.is_watched);
-        self.watched += u32::from(is_first);
+        if self.is_watching && before.is_none_or(|before| !before.is_watched) {
+            self.watched += u64::from(bytes);
+        }
     }
 
     /// Counts a get that found its key, and makes it the most recently used one.
-    pub(super) fn hit(&mut self, hash: u64, class: usize) {
+    pub(super) fn hit(&mut self, hash: u64, class: usize, bytes: u32) {
         if let Some(before) = self.last.get(&hash) {
-            let younger = self.last.len() - self.slots.sum_to(before.slot);
+            let distance = self.bytes - self.slots.sum_to(before.slot) + u64::from(before.bytes);
             let longer_than = (!before.is_watched).then_some(self.watched);
-            self.reuses.push(Reuse { class, distance: younger as u32 + 1, longer_than });
+            self.reuses.push(Reuse { class, distance, longer_than });
         }
-        self.log.hit(hash);
-        self.renew(hash);
+        self.touch(hash, bytes);
     }
 
     /// Counts a get that found nothing. If the key was never seen, its last access was before that of every key that
     /// was, because the cache held those longer.
     pub(super) fn miss(&mut self, hash: u64, class: usize) {
-        self.log.miss(hash);
-        let before = self.last.get(&hash).map(|before| self.slots.sum_to(before.slot));
-        let younger = self.last.len() - before.unwrap_or(0);
-        self.misses.push(Miss { class, distance: younger as u32 + 1, is_reuse: before.is_some() });
+        let before = self.last.get(&hash);
+        let distance = match before {
+            Some(before) => self.bytes - self.slots.sum_to(before.slot) + u64::from(before.bytes),
+            None => self.bytes + 1,
+        };
+        self.misses.push(Miss { class, distance, is_reuse: before.is_some() });
     }
 
     /// Returns the curve of all classes, or of one. `hits` and `hit_ratio` are those of the whole stream, which are
@@ -298,12 +292,12 @@ impl Shards {
         let reuses_beyond = beyond.len();
         let share_of_hits = |weight: f64| hit_ratio * weight * count / expected;
         let of_hits = weighted(reuses, self.watched / 2).into_iter();
-        let mut weights: Vec<(u32, f64)> = of_hits
+        let mut weights: Vec<(u64, f64)> = of_hits
             .map(|(distance, weight)| (distance, share_of_hits(weight)))
             .chain(beyond.into_iter().map(|(at, weight)| (at, (1.0 - hit_ratio) * weight)))
             .collect();
         weights.sort_unstable_by_key(|(distance, _)| *distance);
-        let mut points = vec![CurvePoint { items: 0.0, miss_ratio: 1.0 }];
+        let mut points = vec![CurvePoint { bytes: 0.0, miss_ratio: 1.0 }];
         let (mut sum, mut step) = (0.0, 1);
         let all: f64 = weights.iter().map(|(_, weight)| weight).sum();
         for (distance, weight) in weights {
@@ -316,11 +310,11 @@ impl Shards {
                 continue;
             }
             step = (sum / all * CURVE_STEPS as f64 + 1e-9) as usize + 1;
-            let items = f64::from(distance) / followed;
+            let bytes = distance as f64 / followed;
             let miss_ratio = (1.0 - sum - hit_ratio * missing / expected).clamp(0.0, 1.0);
-            match points.last_mut().filter(|point| point.items >= items) {
+            match points.last_mut().filter(|point| point.bytes >= bytes) {
                 Some(point) => point.miss_ratio = miss_ratio,
-                None => points.push(CurvePoint { items, miss_ratio }),
+                None => points.push(CurvePoint { bytes, miss_ratio }),
             }
         }
         Some(Curve {
@@ -332,35 +326,23 @@ impl Shards {
         })
     }
 
-    /// Returns the misses of Rebate's store over those of the server, on the same requests and with as many items, or 1
-    /// if too few requests were seen. `curve` tells what the items count that one of them held more.
-    pub(super) fn rebate_over_server(&self, curve: &Curve, items: f64) -> f64 {
-        let Some(misses) = self.log.misses() else { return 1.0 };
-        let (here, there) = (curve.miss_ratio(items), curve.miss_ratio(items * misses.items_ratio));
-        let by_items = if here > 0.0 && there > 0.0 { here / there } else { 1.0 };
-        misses.of_rebate as f64 / misses.of_server as f64 * by_items
-    }
-
     /// Numbers the slots anew without the gaps that older accesses left.
     fn compact(&mut self) {
-        let mut keys: Vec<(usize, u64)> =
-            self.last.iter().map(|(key, access)| (access.slot, *key)).collect();
-        keys.sort_unstable();
-        self.slots = Fenwick::new((2 * keys.len()).max(SLOTS_MIN));
-        for (slot, (_, key)) in keys.iter().enumerate() {
-            if let Some(access) = self.last.get_mut(key) {
-                access.slot = slot;
-            }
-            self.slots.add(slot, 1);
+        let mut accesses: Vec<&mut Access> = self.last.values_mut().collect();
+        accesses.sort_unstable_by_key(|access| access.slot);
+        self.slots = Fenwick::new((2 * accesses.len()).max(SLOTS_MIN));
+        self.next = accesses.len();
+        for (slot, access) in accesses.into_iter().enumerate() {
+            access.slot = slot;
+            self.slots.add(slot, i64::from(access.bytes));
         }
-        self.next = keys.len();
     }
 }
 
 /// Returns the distances in ascending order with their weights, whose sum is 1. A reuse whose key was accessed before
 /// the stream only says that its distance is longer than the stream so far. It counts for those that are known further
 /// (Kaplan and Meier, 1958), up to `known`. Beyond, the order in which the cache was filled decides.
-fn weighted(mut reuses: Vec<Reuse>, known: u32) -> Vec<(u32, f64)> {
+fn weighted(mut reuses: Vec<Reuse>, known: u64) -> Vec<(u64, f64)> {
     reuses.sort_unstable_by_key(|reuse| (reuse.known_to(), reuse.longer_than.is_some()));
     let end = reuses.partition_point(|reuse| reuse.known_to() <= known);
     let (short, long) = reuses.split_at(end);
@@ -388,7 +370,7 @@ fn weighted(mut reuses: Vec<Reuse>, known: u32) -> Vec<(u32, f64)> {
 /// Returns the distances of the misses whose key was seen before with their weights, in ascending order, and the
 /// distance up to which enough is known. A miss whose key was never seen only says that its distance is longer than
 /// what was seen until then (Kaplan and Meier, 1958).
-fn weighted_misses(mut misses: Vec<Miss>) -> (Vec<(u32, f64)>, u32) {
+fn weighted_misses(mut misses: Vec<Miss>) -> (Vec<(u64, f64)>, u64) {
     misses.sort_unstable_by_key(|miss| (miss.distance, !miss.is_reuse));
     let mut rest = 1.0;
     let mut weights = Vec::new();
@@ -426,13 +408,13 @@ impl Fenwick {
     }
 
     /// Returns the sum of the counters up to and including `at`.
-    fn sum_to(&self, at: usize) -> usize {
+    fn sum_to(&self, at: usize) -> u64 {
         let (mut node, mut sum) = (at + 1, 0);
         while node > 0 {
             sum += self.0[node];
             node &= node - 1;
         }
-        usize::try_from(sum).unwrap_or(0)
+        u64::try_from(sum).unwrap_or(0)
     }
 }
 
@@ -467,6 +449,7 @@ mod tests {
 
     use units::Prng;
 
+    use super::super::log::RequestLog;
     use super::*;
 
     fn hash(key: u64) -> u64 {
@@ -500,8 +483,8 @@ mod tests {
         let mut shards = Shards::new(rate);
         shards.begin();
         for key in requests {
-            if shards.follows(hash(*key)) {
-                shards.hit(hash(*key), 0);
+            if RequestLog::new(rate).follows(hash(*key)) {
+                shards.hit(hash(*key), 0, 1);
             }
         }
         shards
@@ -510,12 +493,12 @@ mod tests {
     #[test]
     fn every_distance_is_that_of_an_exact_list() {
         let requests = requests(20_000, 3_000, 1);
-        let expected: Vec<u32> = exact_distances(&requests)
+        let expected: Vec<u64> = exact_distances(&requests)
             .into_iter()
             .flatten()
-            .map(|distance| distance as u32)
+            .map(|distance| distance as u64)
             .collect();
-        let found: Vec<u32> =
+        let found: Vec<u64> =
             shards(&requests, 1.0).reuses.iter().map(|reuse| reuse.distance).collect();
         assert_eq!(found, expected);
     }
@@ -538,12 +521,12 @@ mod tests {
     #[test]
     fn a_filled_cache_gives_distances_at_once() {
         let mut shards = Shards::new(1.0);
-        (0..10).for_each(|key| shards.touch(key));
+        (0..10).for_each(|key| shards.touch(key, 1));
         shards.begin();
-        shards.hit(9, 0);
-        shards.hit(0, 0);
-        shards.hit(77, 0);
-        shards.hit(0, 0);
+        shards.hit(9, 0, 1);
+        shards.hit(0, 0, 1);
+        shards.hit(77, 0, 1);
+        shards.hit(0, 0, 1);
         let reuse = |distance, longer_than| Reuse { class: 0, distance, longer_than };
         assert_eq!(shards.reuses, [reuse(1, Some(0)), reuse(10, Some(1)), reuse(2, None)]);
     }
@@ -562,15 +545,15 @@ mod tests {
         }
         held.sort_unstable_by_key(|key| hash(*key));
         let mut shards = Shards::new(1.0);
-        held.iter().for_each(|key| shards.touch(hash(*key)));
+        held.iter().for_each(|key| shards.touch(hash(*key), 1));
         shards.begin();
         let mut hits = 0;
         for (key, distance) in stream.iter().zip(&exact[40_000..]) {
             if distance.is_some_and(|distance| distance <= items) {
                 hits += 1;
-                shards.hit(hash(*key), 0);
+                shards.hit(hash(*key), 0, 1);
             } else {
-                shards.touch(hash(*key));
+                shards.touch(hash(*key), 1);
             }
         }
         let hit_ratio = f64::from(hits) / stream.len() as f64;
@@ -608,16 +591,16 @@ mod tests {
                 held.push(*key);
             }
         }
-        held.iter().rev().for_each(|key| shards.touch(hash(*key)));
+        held.iter().rev().for_each(|key| shards.touch(hash(*key), 1));
         shards.begin();
         let mut hits = 0;
         for (key, distance) in stream.iter().zip(&exact[50_000..]) {
             if is_hit(distance) {
                 hits += 1;
-                shards.hit(hash(*key), 0);
+                shards.hit(hash(*key), 0, 1);
             } else {
                 shards.miss(hash(*key), 0);
-                shards.touch(hash(*key));
+                shards.touch(hash(*key), 1);
             }
         }
         let hit_ratio = f64::from(hits) / stream.len() as f64;
@@ -638,7 +621,7 @@ mod tests {
     fn curve(items: f64, miss: impl Fn(f64) -> f64) -> Curve {
         let point = |step: i32| {
             let held = items * f64::from(step) / 64.0;
-            CurvePoint { items: held, miss_ratio: miss(held) }
+            CurvePoint { bytes: held, miss_ratio: miss(held) }
         };
         let points = (0..=64).map(point).collect();
         let (origin, server_miss_ratio) = (CurveOrigin::Requests, miss(items));
@@ -691,7 +674,8 @@ mod tests {
             let hits = exact.iter().flatten().filter(|distance| **distance <= items).count();
             1.0 - hits as f64 / requests.len() as f64
         };
-        let curve = Curve::from_ages(ages, items as f64, 1_000.0, miss(items)).unwrap();
+        let curve =
+            Curve::from_ages(ages, items as f64, items as f64, 1_000.0, miss(items)).unwrap();
         for share in [500, 1_000, 1_500] {
             let error = curve.miss_ratio(share as f64) - miss(share);
             assert!(error.abs() < 0.1, "{share} items: {error}");
@@ -701,7 +685,7 @@ mod tests {
     #[test]
     fn too_few_reuses_give_no_curve() {
         assert_eq!(shards(&[1, 2, 1], 1.0).curve(None, 1, 0.5, 1.0), None);
-        assert_eq!(Curve::from_ages(vec![1.0; 10], 10.0, 1.0, 0.5), None);
-        assert_eq!(Curve::from_ages(vec![1.0; 1_000], 1e6, 1.0, 0.5), None);
+        assert_eq!(Curve::from_ages(vec![1.0; 10], 10.0, 10.0, 1.0, 0.5), None);
+        assert_eq!(Curve::from_ages(vec![1.0; 1_000], 1e6, 1e6, 1.0, 0.5), None);
     }
 }

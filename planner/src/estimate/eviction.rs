@@ -1,36 +1,17 @@
 //! Measures how well Rebate's store chooses what to evict, compared with the server that is estimated. It replays the
-//! observed requests on a small store of Rebate, which holds as many of the followed keys as the server did (a
-//! miniature simulation, Waldspurger et al., ATC 2017). All items have one size here, because a request that finds
-//! nothing does not tell the size of its value.
+//! observed requests on a small store of Rebate, into which just the followed items of the server fit (a miniature
+//! simulation, Waldspurger et al., ATC 2017). Items have the sizes that they would have there, because the store evicts
+//! large items sooner.
 
 use std::collections::HashSet;
 
-use store::embedded::{Fetch, Mode, NewItem};
+use store::embedded::{Fetch, ITEM_OVERHEAD_BYTES, Mode, NewItem};
 use store::{Embedded, Options};
 use units::ByteCount;
 
-/// The requests for the followed keys, in their order.
-#[derive(Debug, Default)]
-pub(super) struct RequestLog {
-    /// The hashes of the keys that the cache held at the start, the least recently used one first.
-    filled: Vec<u64>,
-    requests: Vec<Request>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Request {
-    hash: u64,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// A get that found its key on the server.
-    Hit,
-    /// A get that found nothing there.
-    Miss,
-    Set,
-}
+use super::listing::RequestKind;
+use super::log::{LoggedRequest, RequestLog};
+use super::sizes::Sizes;
 
 /// The numbers of gets of a log that found nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,81 +20,69 @@ pub(super) struct Misses {
     pub(super) of_server: usize,
     /// Those on Rebate's store.
     pub(super) of_rebate: usize,
-    /// The items that Rebate's store held at the end, over those that the server held of the followed keys.
-    pub(super) items_ratio: f64,
+    /// The bytes that Rebate's store held at the end, over those that the server's items take there.
+    pub(super) bytes_ratio: f64,
 }
 
-impl RequestLog {
-    pub(super) fn fill(&mut self, hash: u64) {
-        self.filled.push(hash);
+/// Runs the log on Rebate's store. Returns none if the server missed too little to compare.
+pub(super) fn misses(log: &RequestLog, sizes: &Sizes) -> Option<Misses> {
+    let requests = &log.requests[..log.requests.len().min(REQUESTS_MAX)];
+    let of_server = requests.iter().filter(|request| request.kind == RequestKind::Miss).count();
+    if of_server < MISSES_MIN || log.filled.len() < ITEMS_MIN {
+        return None;
     }
+    let bytes =
+        |request: &LoggedRequest| sizes.rebate_bytes(request.class.into(), request.item_bytes);
+    let items_bytes: f64 = log.filled.iter().map(bytes).sum();
+    // The first run tells which share of its memory the store fills.
+    let (_, held) = run(log, requests, sizes, items_bytes);
+    let (of_rebate, held) = run(log, requests, sizes, items_bytes * items_bytes / held.max(1.0));
+    Some(Misses { of_server, of_rebate, bytes_ratio: held / items_bytes })
+}
 
-    pub(super) fn hit(&mut self, hash: u64) {
-        self.push(Request { hash, kind: Kind::Hit });
-    }
-
-    pub(super) fn miss(&mut self, hash: u64) {
-        self.push(Request { hash, kind: Kind::Miss });
-    }
-
-    pub(super) fn set(&mut self, hash: u64) {
-        self.push(Request { hash, kind: Kind::Set });
-    }
-
-    fn push(&mut self, request: Request) {
-        if self.requests.len() < REQUESTS_MAX {
-            self.requests.push(request);
-        }
-    }
-
-    /// Runs the log on Rebate's store. Returns none if the server missed too little to compare.
-    pub(super) fn misses(&self) -> Option<Misses> {
-        let missed = |request: &&Request| request.kind == Kind::Miss;
-        let of_server = self.requests.iter().filter(missed).count();
-        if of_server < MISSES_MIN || self.filled.len() < ITEMS_MIN {
-            return None;
-        }
-        let items = self.filled.len() as f64;
-        // The first run tells how much memory an item takes.
-        let (_, held) = self.run(items * ITEM_BYTES);
-        let (of_rebate, held) = self.run(items * ITEM_BYTES * items / held.max(1) as f64);
-        Some(Misses { of_server, of_rebate, items_ratio: held as f64 / items })
-    }
-
-    /// Returns the gets that find nothing in a store of these bytes, and the items at the end.
-    fn run(&self, bytes: f64) -> (usize, u64) {
-        let store = Embedded::new(Options { limit: ByteCount(bytes as u64), evict: true, seed: 1 });
-        let value = [0; VALUE_BYTES];
-        let put = |hash: u64| {
-            let item = NewItem { value: &value, ..NewItem::default() };
-            // A store for few items may refuse one.
-            let _ = store.store(&hash.to_ne_bytes(), item, Mode::Set, NOW_S);
-        };
-        self.filled.iter().copied().for_each(put);
-        let mut misses = 0;
-        // The keys that the server missed and this store found. A client that fills the cache after a miss would not
-        // have set these.
-        let mut found = HashSet::new();
-        for Request { hash, kind } in &self.requests {
-            if *kind == Kind::Set {
-                if !found.remove(hash) {
-                    put(*hash);
-                }
-            } else if store.fetch(&hash.to_ne_bytes(), &Fetch::GET, NOW_S).is_none() {
-                misses += 1;
-                // Where the server found it, no set follows.
-                if *kind == Kind::Hit {
-                    put(*hash);
-                }
-            } else if *kind == Kind::Miss {
-                found.insert(*hash);
+/// Returns the gets that find nothing in a store of these bytes, and the bytes that it holds at the end.
+fn run(
+    log: &RequestLog,
+    requests: &[LoggedRequest],
+    sizes: &Sizes,
+    limit_bytes: f64,
+) -> (usize, f64) {
+    let store =
+        Embedded::new(Options { limit: ByteCount(limit_bytes as u64), evict: true, seed: 1 });
+    let mut value = Vec::new();
+    let mut put = |request: &LoggedRequest| {
+        let key = request.hash.to_ne_bytes();
+        let bytes = sizes.rebate_bytes(request.class.into(), request.item_bytes) as usize;
+        let value_bytes = bytes.saturating_sub(key.len() + ITEM_OVERHEAD_BYTES);
+        value.resize(value.len().max(value_bytes), 0);
+        let item = NewItem { value: &value[..value_bytes], ..NewItem::default() };
+        // A store for few items may refuse one.
+        let _ = store.store(&key, item, Mode::Set, NOW_S);
+    };
+    log.filled.iter().for_each(&mut put);
+    let mut misses = 0;
+    // The keys that the server missed and this store found. A client that fills the cache after a miss would not have
+    // set these.
+    let mut found = HashSet::new();
+    for request in requests {
+        if request.kind == RequestKind::Set {
+            if !found.remove(&request.hash) {
+                put(request);
             }
+        } else if store.fetch(&request.hash.to_ne_bytes(), &Fetch::GET, NOW_S).is_none() {
+            misses += 1;
+            // Where the server found it, no set follows.
+            if request.kind == RequestKind::Hit {
+                put(request);
+            }
+        } else if request.kind == RequestKind::Miss {
+            found.insert(request.hash);
         }
-        (misses, store.stats().curr_items)
     }
+    (misses, store.stats().bytes as f64)
 }
 
-/// As many requests as are kept (16 bytes each).
+/// As many requests as are replayed.
 const REQUESTS_MAX: usize = 1 << 20;
 
 /// The fewest misses of a server that tell how it compares with another one.
@@ -121,11 +90,6 @@ const MISSES_MIN: usize = 1_000;
 
 /// The fewest items of a store whose segments are small compared with it.
 const ITEMS_MIN: usize = 2_000;
-
-const VALUE_BYTES: usize = 200;
-
-/// About what an item takes in the small store.
-const ITEM_BYTES: f64 = 240.0;
 
 /// No item of the small store expires.
 const NOW_S: u32 = 1;
@@ -137,29 +101,43 @@ mod tests {
 
     use units::Prng;
 
+    use super::super::sizes::SampledItem;
     use super::*;
+
+    const VALUE_BYTES: usize = 200;
+    const ITEM_BYTES: usize = VALUE_BYTES + 8 + ITEM_OVERHEAD_BYTES;
+
+    fn request(hash: u64, kind: RequestKind) -> LoggedRequest {
+        LoggedRequest { hash, item_bytes: ITEM_BYTES as u32, class: 0, kind }
+    }
+
+    /// Every item takes as much in Rebate as in memcached.
+    fn sizes() -> Sizes {
+        let bytes = ITEM_BYTES as f64;
+        Sizes::new(&[SampledItem { class: 0, item_bytes: bytes, rebate_bytes: bytes }])
+    }
 
     /// Runs a client that sets what it misses on a cache that evicts the oldest item, whether it was used or not.
     fn first_in_first_out(items: usize, gets: usize) -> RequestLog {
         let mut prng = Prng::new(3);
         let mut draw = || (8.0 * items as f64).powf(prng.unit()) as u64;
-        let mut log = RequestLog::default();
+        let mut log = RequestLog::new(1.0);
         let (mut order, mut held) = (VecDeque::new(), HashSet::new());
         while order.len() < items {
             let key = draw();
             if held.insert(key) {
                 order.push_back(key);
-                log.fill(key);
+                log.filled.push(request(key, RequestKind::Set));
             }
         }
         for _ in 0..gets {
             let key = draw();
             if held.contains(&key) {
-                log.hit(key);
+                log.requests.push(request(key, RequestKind::Hit));
                 continue;
             }
-            log.miss(key);
-            log.set(key);
+            log.requests.push(request(key, RequestKind::Miss));
+            log.requests.push(request(key, RequestKind::Set));
             held.insert(key);
             order.push_back(key);
             held.remove(&order.pop_front().unwrap());
@@ -169,10 +147,10 @@ mod tests {
 
     #[test]
     fn a_server_that_forgets_what_is_used_misses_more() {
-        let misses = first_in_first_out(4_000, 100_000).misses().unwrap();
+        let misses = misses(&first_in_first_out(4_000, 100_000), &sizes()).unwrap();
         let ratio = misses.of_rebate as f64 / misses.of_server as f64;
         assert!((0.5..0.9).contains(&ratio), "{misses:?}");
-        assert!((misses.items_ratio - 1.0).abs() < 0.1, "{misses:?}");
+        assert!((misses.bytes_ratio - 1.0).abs() < 0.1, "{misses:?}");
     }
 
     #[test]
@@ -188,27 +166,30 @@ mod tests {
             let key = draw();
             assert!(is_held(key) || set(key));
         }
-        let mut log = RequestLog::default();
+        let mut log = RequestLog::new(1.0);
         let peek = |key: u64| store.fetch(&key.to_ne_bytes(), &Fetch::PEEK, NOW_S).is_some();
-        (0..8 * items).rev().filter(|key| peek(*key)).for_each(|key| log.fill(key));
+        (0..8 * items)
+            .rev()
+            .filter(|key| peek(*key))
+            .for_each(|key| log.filled.push(request(key, RequestKind::Set)));
         for _ in 0..100_000 {
             let key = draw();
             if is_held(key) {
-                log.hit(key);
+                log.requests.push(request(key, RequestKind::Hit));
             } else {
                 assert!(set(key));
-                log.miss(key);
-                log.set(key);
+                log.requests.push(request(key, RequestKind::Miss));
+                log.requests.push(request(key, RequestKind::Set));
             }
         }
-        let misses = log.misses().unwrap();
+        let misses = misses(&log, &sizes()).unwrap();
         let ratio = misses.of_rebate as f64 / misses.of_server as f64;
         assert!((ratio - 1.0).abs() < 0.05, "{misses:?}");
     }
 
     #[test]
     fn few_misses_tell_nothing() {
-        assert_eq!(first_in_first_out(4_000, 1_000).misses(), None);
-        assert_eq!(first_in_first_out(100, 50_000).misses(), None);
+        assert_eq!(misses(&first_in_first_out(4_000, 1_000), &sizes()), None);
+        assert_eq!(misses(&first_in_first_out(100, 50_000), &sizes()), None);
     }
 }

@@ -66,6 +66,8 @@ pub(super) struct Request {
     /// The number of the client's connection.
     pub(super) connection: u64,
     pub(super) key: Vec<u8>,
+    /// The length of the value (bytes), if the line tells it.
+    pub(super) value_bytes: Option<u64>,
     pub(super) kind: RequestKind,
 }
 
@@ -94,7 +96,9 @@ impl Event {
             _ => return None,
         };
         let connection = field(b"cfd=").and_then(decimal).unwrap_or(0);
-        Some(Event::Request(Request { connection, key: unescaped(field(b"key=")?)?, kind }))
+        let value_bytes = field(b"size=").and_then(decimal).filter(|_| kind != RequestKind::Miss);
+        let key = unescaped(field(b"key=")?)?;
+        Some(Event::Request(Request { connection, key, value_bytes, kind }))
     }
 }
 
@@ -142,15 +146,16 @@ mod tests {
     #[test]
     fn lines_of_watch_are_read() {
         let read = |line: &str| Event::from_watch(line.as_bytes());
-        let request = |connection, key: &[u8], kind| {
-            Some(Event::Request(Request { connection, key: key.to_vec(), kind }))
+        let request = |connection, key: &[u8], value_bytes, kind| {
+            let key = key.to_vec();
+            Some(Event::Request(Request { connection, key, value_bytes, kind }))
         };
         let hit = "ts=1.5 gid=2 type=item_get key=a%20b status=found clsid=1 cfd=24 size=10";
-        assert_eq!(read(hit), request(24, b"a b", RequestKind::Hit));
+        assert_eq!(read(hit), request(24, b"a b", Some(10), RequestKind::Hit));
         let miss = "ts=1.5 gid=2 type=item_get key=a status=not_found clsid=0 cfd=24 size=0";
-        assert_eq!(read(miss), request(24, b"a", RequestKind::Miss));
+        assert_eq!(read(miss), request(24, b"a", None, RequestKind::Miss));
         let set = "ts=1.5 gid=2 type=item_store key=a status=stored cmd=set ttl=0 clsid=1 cfd=2";
-        assert_eq!(read(set), request(2, b"a", RequestKind::Set));
+        assert_eq!(read(set), request(2, b"a", None, RequestKind::Set));
         assert_eq!(read("[skipped: 12]"), Some(Event::Skipped(12)));
     }
 

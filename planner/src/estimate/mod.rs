@@ -3,9 +3,9 @@
 //! Nothing is written to it. The values are compressed here with Rebate's own codecs.
 //!
 //! `reading` says what is read in which order, over `link`, `probe`, `watch` and `corpus`. `codecs` measures the
-//! stored forms and `requests` the time of requests, `memory` and `curve` are the arithmetic of items and of hits,
-//! `eviction` runs the requests that were seen on Rebate's store, and `answer` puts all together. The caller opens
-//! connections, runs a server to time requests, and prints.
+//! stored forms and `requests` the time of requests, `memory` is the arithmetic of items, `curve` that of hits, over a
+//! `log` of requests and the `sizes` of their items. `eviction` runs the log on Rebate's store, `hits` joins these, and
+//! `answer` puts all together. The caller opens connections, runs a server to time requests, and prints.
 
 mod answer;
 mod classes;
@@ -14,14 +14,17 @@ mod corpus;
 mod curve;
 mod eviction;
 mod facts;
+mod hits;
 mod interval;
 mod link;
 mod listing;
+mod log;
 mod memory;
 mod pace;
 mod probe;
 mod reading;
 mod requests;
+mod sizes;
 mod watch;
 
 use std::path::Path;
@@ -30,6 +33,7 @@ use std::time::Duration;
 
 use device::EngineFactory;
 use policy::FormPolicy;
+use units::ByteCount;
 
 pub use answer::{CodecRatio, Estimate, Figures, Savings};
 pub use curve::{Curve, CurveOrigin, CurvePoint};
@@ -59,10 +63,23 @@ pub struct Options {
     pub watch: Duration,
     /// Seeds the choice of the sample and of the intervals.
     pub seed: u64,
+    /// What Rebate's memory holds beside items.
+    pub beside: BesideItems,
     /// The price of a GB of memory per month.
     pub price_gb_month: Option<f64>,
     /// The prefixes of keys that are classes of their own.
     pub prefixes: Vec<String>,
+}
+
+/// What the memory of Rebate's embedded store holds beside items.
+#[derive(Clone, Copy, Debug)]
+pub struct BesideItems {
+    /// The largest share of the memory that keeps values decompressed that are read often.
+    pub hot_share: f64,
+    /// The shortest of these values (bytes).
+    pub hot_bytes_min: usize,
+    /// What the trainer needs of this memory once there is a dictionary.
+    pub trainer_bytes: fn(ByteCount) -> ByteCount,
 }
 
 /// What is estimated.

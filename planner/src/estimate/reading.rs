@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::classes::{Class, Classes, plan};
-use super::curve::{Curve, Shards};
 use super::facts::{Counters, Facts};
+use super::hits::Observed;
 use super::link::{Connect, Link};
-use super::listing::Listed;
+use super::listing::{Listed, RequestKind};
+use super::log::{LoggedRequest, RequestLog};
 use super::memory::{Slabs, overhead_bytes};
 use super::probe::{Ending, Limits, Read, VALUE_BYTES_MAX, Value, cachedump, metadump, sample};
-use super::watch::{Requests, Watched, key_hash, watch};
-use super::{Error, Options, Progress, Run};
+use super::watch::{Watched, key_hash, watch};
+use super::{BesideItems, Error, Options, Progress, Run};
 
 /// Everything that was read of a cache.
 pub(super) struct Reading {
@@ -27,9 +28,10 @@ pub(super) struct Reading {
     pub(super) has_sizes: bool,
     /// The rates of each class, if a server was read.
     pub(super) rates: Option<Vec<Rates>>,
-    /// The miss-ratio curve of all classes, and of each class that has one.
-    pub(super) curve: Option<Curve>,
-    pub(super) class_curves: Vec<Option<Curve>>,
+    /// What tells the hits in another memory, if a server was read.
+    pub(super) observed: Option<Observed>,
+    /// What Rebate's memory holds beside items.
+    pub(super) beside: BesideItems,
     /// Whether the server evicts items, if a server was read.
     pub(super) evicts: Option<bool>,
     pub(super) notes: Vec<String>,
@@ -75,9 +77,9 @@ struct ServerReader<'a> {
     limits: Limits<'a>,
     facts: Facts,
     classes: Classes,
-    /// The keys that are followed, with the time of their last access (s since the Unix epoch).
-    followed: Vec<(u64, u64)>,
-    shards: Shards,
+    /// The items that are followed, with the time of their last access (s since the Unix epoch).
+    followed: Vec<(LoggedRequest, u64)>,
+    log: RequestLog,
     /// Whether only a part of the items was listed.
     is_cut: bool,
     notes: Vec<String>,
@@ -113,7 +115,7 @@ pub(super) fn read_server(
         facts,
         classes: Classes::new(&options.prefixes, options.values, options.seed),
         followed: Vec::new(),
-        shards: Shards::new(KEYS_FOLLOWED / items.max(1) as f64),
+        log: RequestLog::new(KEYS_FOLLOWED / items.max(1) as f64),
         is_cut: false,
         notes,
     };
@@ -159,15 +161,19 @@ impl ServerReader<'_> {
         let mut link = Link::open(self.connect, self.limits.stop)?;
         let items = self.facts.counters.items.max(1);
         let mut count = 0_u64;
-        let Self { classes, facts, limits, followed, shards, .. } = self;
+        let Self { classes, facts, limits, followed, log, .. } = self;
+        let has_sizes = !facts.is_rebate();
         let take = |listed: Listed| {
             let hash = key_hash(&listed.key);
-            let is_followed = shards.follows(hash) && followed.len() < FOLLOWED_MAX;
-            if let Some(accessed_s) = listed.accessed_s.filter(|_| is_followed) {
-                followed.push((hash, accessed_s));
-            }
+            let is_followed = log.follows(hash) && followed.len() < FOLLOWED_MAX;
+            let accessed_s = listed.accessed_s.filter(|_| is_followed);
+            let item_bytes = if has_sizes { listed.item_bytes as u32 } else { 0 };
             let memory = facts.slabs.item_bytes(listed.item_bytes);
-            classes.add(listed, memory);
+            let class = classes.add(listed, memory) as u16;
+            if let Some(accessed_s) = accessed_s {
+                let kind = RequestKind::Set;
+                followed.push((LoggedRequest { hash, item_bytes, class, kind }, accessed_s));
+            }
             count += 1;
             if count.is_multiple_of(1_000) {
                 let fraction = (count as f64 / items as f64).min(1.0);
@@ -262,14 +268,13 @@ impl ServerReader<'_> {
     /// listed, in the order of their last access.
     fn watch(&mut self, run: &mut Run<'_>) -> Result<Option<Watched>, Error> {
         self.followed.sort_by_key(|(_, accessed_s)| *accessed_s);
-        self.followed.iter().for_each(|(hash, _)| self.shards.touch(*hash));
-        self.shards.begin();
+        self.log.filled = self.followed.iter().map(|(item, _)| *item).collect();
         let (time, stop) = (self.options.watch, run.stop);
         let mut advance = |passed: Duration| {
             let fraction = (passed.as_secs_f64() / time.as_secs_f64()).min(1.0);
             run.report(Progress { part: "watch", fraction, message: String::new() });
         };
-        let found = watch(self.connect, time, stop, &self.classes, &mut self.shards, &mut advance)?;
+        let found = watch(self.connect, time, stop, &self.classes, &mut self.log, &mut advance)?;
         match found {
             Ok(watched) => {
                 if watched.skipped > 0 {
@@ -324,26 +329,18 @@ impl ServerReader<'_> {
         let coverage = listed as f64 / items as f64;
         let classes = self.classes.into_list();
         let total = watched.as_ref().map(Watched::total);
-        let curve = |class: Option<usize>, counts: Requests| {
-            let hit_ratio = counts.hits as f64 / counts.gets.max(1) as f64;
-            self.shards.curve(class, counts.hits, hit_ratio, coverage)
-        };
-        let mut from_requests = total.and_then(|total| curve(None, total));
-        let rebate_over_server = from_requests
-            .as_ref()
-            .map_or(1.0, |curve| self.shards.rebate_over_server(curve, items as f64));
-        from_requests.iter_mut().for_each(|curve| curve.rebate_over_server = rebate_over_server);
-        let age_s = |(_, accessed_s): &(u64, u64)| {
+        let age_s = |(_, accessed_s): &(LoggedRequest, u64)| {
             self.facts.counters.time_s.saturating_sub(*accessed_s) as f64
         };
-        let from_ages = || {
-            let ages_s = self.followed.iter().map(age_s).collect();
-            let requests_per_s = traffic.gets_per_s + traffic.sets_per_s;
-            Curve::from_ages(ages_s, items as f64, requests_per_s, 1.0 - traffic.hit_ratio)
-        };
-        let class_curve = |at: usize| {
-            let found = curve(Some(at), *watched.as_ref()?.classes.get(at)?);
-            found.map(|curve| Curve { rebate_over_server, ..curve })
+        let rates = traffic.by_class(&classes, watched.as_ref());
+        let observed = Observed {
+            log: self.log,
+            watched,
+            ages_s: self.followed.iter().map(age_s).collect(),
+            requests_per_s: traffic.gets_per_s + traffic.sets_per_s,
+            hit_ratio: traffic.hit_ratio,
+            items: items as f64,
+            coverage,
         };
         Reading {
             source: SourceFacts {
@@ -358,9 +355,9 @@ impl ServerReader<'_> {
                 sets_per_s: Some(traffic.sets_per_s),
                 requests_watched: total.map(|total| total.gets + total.sets),
             },
-            rates: Some(traffic.by_class(&classes, watched.as_ref())),
-            class_curves: (0..classes.len()).map(class_curve).collect(),
-            curve: from_requests.or_else(from_ages),
+            rates: Some(rates),
+            observed: Some(observed),
+            beside: self.options.beside,
             evicts: Some(traffic.evicts),
             has_sizes: !self.facts.is_rebate(),
             slabs: self.facts.slabs,
@@ -445,6 +442,7 @@ const WAIT: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
+    use super::super::watch::Requests;
     use super::*;
 
     fn classes() -> Vec<Class> {

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::Error;
 use super::classes::Classes;
-use super::curve::Shards;
 use super::link::{Connect, Link};
 use super::listing::{Event, Request, RequestKind};
+use super::log::{LoggedRequest, RequestLog};
+use super::memory::item_bytes;
 
 /// The requests that were seen.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,35 +41,26 @@ impl Watched {
         self.classes.iter().fold(Requests::default(), add)
     }
 
-    fn count(&mut self, request: &Request, classes: &Classes, shards: &mut Shards) {
+    fn count(&mut self, request: &Request, classes: &Classes, log: &mut RequestLog) {
         let class = classes.index(&request.key).unwrap_or(0);
         if self.classes.len() <= class {
             self.classes.resize(class + 1, Requests::default());
         }
         let counts = &mut self.classes[class];
-        let hash = key_hash(&request.key);
-        let follows = shards.follows(hash);
         match request.kind {
             RequestKind::Hit => {
                 counts.gets += 1;
                 counts.hits += 1;
-                if follows {
-                    shards.hit(hash, class);
-                }
             }
-            RequestKind::Miss => {
-                counts.gets += 1;
-                if follows {
-                    shards.miss(hash, class);
-                }
-            }
-            RequestKind::Set => {
-                counts.sets += 1;
-                if follows {
-                    shards.touch(hash);
-                }
-            }
+            RequestKind::Miss => counts.gets += 1,
+            RequestKind::Set => counts.sets += 1,
         }
+        let item_bytes = request.value_bytes.map_or(0, |bytes| {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(VALUE_BYTES_MAX);
+            item_bytes(request.key.len(), bytes, false) as u32
+        });
+        let (hash, class, kind) = (key_hash(&request.key), class as u16, request.kind);
+        log.push(LoggedRequest { hash, item_bytes, class, kind });
     }
 }
 
@@ -102,7 +94,7 @@ pub(super) fn watch(
     time: Duration,
     stop: &AtomicBool,
     classes: &Classes,
-    shards: &mut Shards,
+    log: &mut RequestLog,
     mut advance: impl FnMut(Duration),
 ) -> Result<Result<Watched, String>, Error> {
     let mut link = Link::open(connect, stop)?;
@@ -124,7 +116,7 @@ pub(super) fn watch(
                     watched.skipped = watched.skipped.saturating_add(count)
                 }
                 Some(Event::Request(request)) => {
-                    held.take(request).for_each(|request| watched.count(&request, classes, shards));
+                    held.take(request).for_each(|request| watched.count(&request, classes, log));
                     events_left = events_left.saturating_sub(1);
                 }
                 None => {}
@@ -132,7 +124,7 @@ pub(super) fn watch(
         }
         advance(start.elapsed());
     }
-    held.0.into_values().for_each(|request| watched.count(&request, classes, shards));
+    held.0.into_values().for_each(|request| watched.count(&request, classes, log));
     Ok(Ok(watched))
 }
 
@@ -143,10 +135,13 @@ pub(super) fn key_hash(key: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// The largest value that a line may tell of (bytes): memcached's largest item has 1 GiB.
+const VALUE_BYTES_MAX: usize = 1 << 30;
+
 /// The most connections whose last get is held back.
 const CONNECTIONS_MAX: usize = 1 << 16;
 
-/// The most lines that are read. It bounds the memory of the distances.
+/// The most lines that are read. It bounds the memory of the log.
 const EVENTS_MAX: u64 = 4_000_000;
 
 #[cfg(test)]
@@ -168,19 +163,21 @@ mod tests {
                      ts=1.1 gid=2 type=item_get key=b:1 status=not_found clsid=1 cfd=1 size=1\r\n\
                      ts=1.1 gid=3 type=item_get key=b:1 status=not_found clsid=1 cfd=1 size=1\r\n\
                      ts=1.1 gid=4 type=item_get key=a:1 status=found clsid=1 cfd=9 size=1\r\n\
-                     ts=1.1 gid=5 type=item_store key=b:1 status=stored cmd=set ttl=0 clsid=1 cfd=1\r\n\
+                     ts=1.1 gid=5 type=item_store key=b:1 status=stored cmd=set ttl=0 clsid=1 cfd=1 size=7\r\n\
                      [skipped: 5]\r\n";
         let script = Script::new(&["OK\r\n", lines]);
         let connect = || Ok(Box::new(script.clone()) as Box<dyn Connection>);
-        let mut shards = Shards::new(1.0);
-        shards.touch(key_hash(b"a:1"));
+        let mut log = RequestLog::new(1.0);
         let stop = AtomicBool::new(false);
         let time = Duration::from_secs(60);
-        let watched = watch(&connect, time, &stop, &classes, &mut shards, |_| {}).unwrap().unwrap();
+        let watched = watch(&connect, time, &stop, &classes, &mut log, |_| {}).unwrap().unwrap();
         assert_eq!(watched.classes[0], Requests { gets: 2, hits: 2, sets: 0 });
         assert_eq!(watched.classes[1], Requests { gets: 1, hits: 0, sets: 1 });
         assert_eq!(watched.skipped, 5);
         assert_eq!(watched.total(), Requests { gets: 3, hits: 2, sets: 1 });
+        let sizes: Vec<u32> = log.requests.iter().map(|request| request.item_bytes).collect();
+        let hit = item_bytes(3, 1, false) as u32;
+        assert_eq!(sizes, [hit, 0, item_bytes(3, 7, false) as u32, hit]);
     }
 
     #[test]
@@ -188,9 +185,9 @@ mod tests {
         let script = Script::new(&["ERROR watch is not supported\r\n"]);
         let connect = || Ok(Box::new(script.clone()) as Box<dyn Connection>);
         let stop = AtomicBool::new(false);
-        let (classes, mut shards) = (Classes::new(&[], 10, 1), Shards::new(1.0));
+        let (classes, mut log) = (Classes::new(&[], 10, 1), RequestLog::new(1.0));
         let time = Duration::from_secs(60);
-        let answer = watch(&connect, time, &stop, &classes, &mut shards, |_| {}).unwrap();
+        let answer = watch(&connect, time, &stop, &classes, &mut log, |_| {}).unwrap();
         assert_eq!(answer, Err("ERROR watch is not supported".to_owned()));
     }
 
@@ -198,9 +195,9 @@ mod tests {
     fn a_server_that_only_talks_ends_with_the_time() {
         for line in [&b"nonsense\n"[..], b"[skipped: 18446744073709551615]\r\n", b"OK\r\n"] {
             let connect = || Ok(Box::new(Endless(line)) as Box<dyn Connection>);
-            let (classes, mut shards) = (Classes::new(&[], 10, 1), Shards::new(1.0));
+            let (classes, mut log) = (Classes::new(&[], 10, 1), RequestLog::new(1.0));
             let time = Duration::from_millis(20);
-            let found = watch(&connect, time, &GO_ON, &classes, &mut shards, |_| {}).unwrap();
+            let found = watch(&connect, time, &GO_ON, &classes, &mut log, |_| {}).unwrap();
             assert!(found.is_err() || found == Ok(Watched::default()), "{found:?}");
         }
     }

@@ -21,6 +21,8 @@ use policy::form::DICTIONARY_VALUE_BYTES_MAX;
 use policy::key_class::{self, NAME_BYTES_MAX};
 use units::{ByteCount, DictionaryId};
 
+use crate::memory::trainer_bytes;
+
 pub(crate) use class::{Choice, Class, Tries};
 pub(crate) use exchange::{Exchange, ExchangeRequest, Missing};
 use samples::SampleMemory;
@@ -186,6 +188,14 @@ impl Dictionaries {
     /// Returns the memory of dictionaries and samples (bytes), as of the trainer's last turn.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the memory that items cannot have: that of dictionaries and samples, and once there is a dictionary, what
+    /// the trainer keeps between its turns.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        let has_dictionary = !self.known.read().by_id.is_empty();
+        let trainer = if has_dictionary { trainer_bytes(self.memory_max) } else { ByteCount(0) };
+        self.memory_bytes() + trainer.0
     }
 
     /// Releases the memory for writing of dictionaries that no class uses any more, and counts the memory. No worker

@@ -29,13 +29,11 @@ pub(crate) fn start_trainer(
     let platform = plan.platform;
     let after_turn = move |has_trained| {
         if let Some(embedded) = &embedded {
-            embedded.reserve(dictionaries.memory_bytes());
+            embedded.reserve(dictionaries.reserved_bytes());
         }
         if has_trained {
             // The samples and the trainer's tables were a few MiB, between dictionaries that stay.
             (platform.trim_heap)();
-            // No request needs the code of the trainer.
-            (platform.release_program_pages)();
         }
     };
     TrainerThread::start(trainer, Arc::clone(&plan.clock), after_turn).map_err(StartError::Thread)

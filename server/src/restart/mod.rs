@@ -149,7 +149,7 @@ pub(crate) fn open(
             (empty_store(options, time), Restart { outcome, reason, took, ..Restart::default() })
         }
     };
-    store.reserve(dictionaries.memory_bytes());
+    store.reserve(dictionaries.reserved_bytes());
     let (store, restart) = (Some(Arc::new(store)), Some(Arc::new(restart)));
     Ok(Opened { store, dictionaries, file, restart })
 }
