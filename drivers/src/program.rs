@@ -6,9 +6,9 @@ use std::ops::Range;
 #[cfg(target_os = "linux")]
 use std::sync::OnceLock;
 
-/// Unmaps the unchanged pages of the executable and of the C library if files take more than `resident_max` bytes of the
-/// process's memory. Those that are needed come back, most without I/O, because they stay in the file cache. Returns the
-/// bytes of the mappings, or 0 if nothing was unmapped.
+/// Unmaps the unchanged pages of the executable and of the C library if files take more than `resident_max` bytes of
+/// the process's memory. Those that are needed come back, most without I/O, because they stay in the file cache.
+/// Returns the bytes of the mappings, or 0 if nothing was unmapped.
 #[cfg(target_os = "linux")]
 pub fn release_pages(resident_max: usize) -> usize {
     // To look at the pages takes long in a process with much memory. Nothing changes those of the program later.

@@ -89,6 +89,6 @@ const START_ENDS_AFTER: Duration = Duration::from_secs(1);
 /// The time between two releases. The pages that serving needs come back in some 100 page faults without I/O.
 const RELEASE_EVERY: Duration = Duration::from_secs(5);
 
-/// The memory of files above which pages of the program are released (bytes). Serving needs about 6 MiB of them, because
-/// the system maps 64 KiB around each page.
+/// The memory of files above which pages of the program are released (bytes). Serving needs about 6 MiB of them,
+/// because the system maps 64 KiB around each page.
 const PROGRAM_BYTES_MAX: usize = 13 << 19;

@@ -138,14 +138,14 @@ fn embedded_dictionary_memory(store: ByteCount) -> ByteCount {
     DICTIONARY_BYTES_MAX.min(ByteCount(store.0 / 16))
 }
 
-/// Returns the memory that items leave to the trainer of dictionaries in an embedded store of this memory, once there is
-/// a dictionary.
+/// Returns the memory that items leave to the trainer of dictionaries in an embedded store of this memory, once there
+/// is a dictionary.
 pub fn embedded_trainer_bytes(store: ByteCount) -> ByteCount {
     trainer_bytes(embedded_dictionary_memory(store))
 }
 
-/// Returns what the trainer's thread keeps between its turns: heap that is too fragmented to be returned, and the pages of
-/// its code. Dictionaries and samples get `dictionaries`.
+/// Returns what the trainer's thread keeps between its turns: heap that is too fragmented to be returned, and the pages
+/// of its code. Dictionaries and samples get `dictionaries`.
 pub(crate) fn trainer_bytes(dictionaries: ByteCount) -> ByteCount {
     TRAINER_BYTES_MAX.min(ByteCount(dictionaries.0 / 4 * 3))
 }

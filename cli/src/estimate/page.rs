@@ -116,8 +116,8 @@ fn hits(total: &Figures, curve: &Curve) -> Section {
         heading: "Hits".to_owned(),
         figures: vec![Figure {
             id: "misses".to_owned(),
-            caption: "Share of gets that find nothing, by the memory that items take in Rebate. The items of the server \
-                      take the memory on the left, and in the same memory as the server Rebate has that on the right."
+            caption: "Share of gets that find nothing, by the memory that items take in Rebate. On the left is the \
+                      memory of the server's items, and on the right what Rebate has in the same memory as the server."
                 .to_owned(),
             panels: vec![panel],
         }],

@@ -394,8 +394,8 @@ fn items_held_ratio(drawn: &Drawn, form: usize, for_items: f64) -> Interval {
     ratio.widened(MEMORY_ERROR * ratio.value.abs())
 }
 
-/// The memory of Rebate's items over what the items of the server would take of it. memcached takes up to a page for each
-/// slab class beyond its limit, which Rebate keeps to.
+/// The memory of Rebate's items over what the items of the server would take of it. memcached takes up to a page for
+/// each slab class beyond its limit, which Rebate keeps to.
 fn memory_ratio(
     reading: &Reading,
     strata: &[Stratum<'_>],

@@ -58,12 +58,12 @@ impl Curve {
         left.miss_ratio + share * (right.miss_ratio - left.miss_ratio)
     }
 
-    /// Returns the rise of the hit ratio if the cache has `ratio` times the memory that its items take in Rebate, which is
-    /// `held_bytes`. Beyond the largest size that the
-    /// requests tell of, the curve is continued: the value lets the hit ratio grow with the power of the size with
-    /// which it grew from half that size on. The low end says that no item that was evicted earlier is requested again.
-    /// The high end continues the last slope, which a convex curve cannot exceed. The server's misses are in proportion
-    /// to those that it has at its size, and Rebate's to what its store had on the same requests.
+    /// Returns the rise of the hit ratio if the cache has `ratio` times the memory that its items take in Rebate, which
+    /// is `held_bytes`. Beyond the largest size that the requests tell of, the curve is continued: the value lets the
+    /// hit ratio grow with the power of the size with which it grew from half that size on. The low end says that no
+    /// item that was evicted earlier is requested again. The high end continues the last slope, which a convex curve
+    /// cannot exceed. The server's misses are in proportion to those that it has at its size, and Rebate's to what its
+    /// store had on the same requests.
     pub fn gain(&self, held_bytes: f64, ratio: Interval) -> Interval {
         let here = self.miss_ratio(held_bytes);
         let of_server = if here > 0.0 { self.server_miss_ratio / here } else { 1.0 };
@@ -100,9 +100,9 @@ impl Curve {
     }
 
     /// Computes the curve from the time since the last access of a random sample of the `items` held, which take
-    /// `held_bytes` in Rebate. In a steady state, each request makes one item young, so the number of items per second of age, over the rate of requests,
-    /// is the share of requests that come later than this age. `miss_ratio` is the ratio that the server measured.
-    /// Returns none if the ages are too few or all equal.
+    /// `held_bytes` in Rebate. In a steady state, each request makes one item young, so the number of items per second
+    /// of age, over the rate of requests, is the share of requests that come later than this age. `miss_ratio` is the
+    /// ratio that the server measured. Returns none if the ages are too few or all equal.
     pub(super) fn from_ages(
         mut ages_s: Vec<f64>,
         items: f64,
@@ -222,7 +222,8 @@ impl Shards {
         self.is_watching = true;
     }
 
-    /// Puts a key into the cache, or counts a set, and makes the key the most recently used one. Its item takes `bytes`.
+    /// Puts a key into the cache, or counts a set, and makes the key the most recently used one. Its item takes
+    /// `bytes`.
     pub(super) fn touch(&mut self, hash: u64, bytes: u32) {
         if self.next == self.slots.len() {
             self.compact();

@@ -26,23 +26,30 @@ pub(super) struct Misses {
 
 /// Runs the log on Rebate's store. Returns none if the server missed too little to compare.
 pub(super) fn misses(log: &RequestLog, sizes: &Sizes) -> Option<Misses> {
-    let requests = &log.requests[..log.requests.len().min(REQUESTS_MAX)];
+    let bytes = |items: &[LoggedRequest]| -> f64 {
+        items.iter().map(|item| sizes.rebate_bytes(item.class.into(), item.item_bytes)).sum()
+    };
+    let share = log.share() * (BYTES_MAX / bytes(&log.filled)).min(1.0);
+    let is_chosen = |request: &&LoggedRequest| request.hash as f64 <= share * u64::MAX as f64;
+    let chosen = |requests: &[LoggedRequest]| -> Vec<LoggedRequest> {
+        requests.iter().filter(is_chosen).take(REQUESTS_MAX).copied().collect()
+    };
+    let (filled, requests) = (chosen(&log.filled), chosen(&log.requests));
     let of_server = requests.iter().filter(|request| request.kind == RequestKind::Miss).count();
-    if of_server < MISSES_MIN || log.filled.len() < ITEMS_MIN {
+    if of_server < MISSES_MIN || filled.len() < ITEMS_MIN {
         return None;
     }
-    let bytes =
-        |request: &LoggedRequest| sizes.rebate_bytes(request.class.into(), request.item_bytes);
-    let items_bytes: f64 = log.filled.iter().map(bytes).sum();
+    let items_bytes = bytes(&filled);
     // The first run tells which share of its memory the store fills.
-    let (_, held) = run(log, requests, sizes, items_bytes);
-    let (of_rebate, held) = run(log, requests, sizes, items_bytes * items_bytes / held.max(1.0));
+    let (_, held) = run(&filled, &requests, sizes, items_bytes);
+    let limit_bytes = (items_bytes * items_bytes / held.max(1.0)).min(2.0 * items_bytes);
+    let (of_rebate, held) = run(&filled, &requests, sizes, limit_bytes);
     Some(Misses { of_server, of_rebate, bytes_ratio: held / items_bytes })
 }
 
 /// Returns the gets that find nothing in a store of these bytes, and the bytes that it holds at the end.
 fn run(
-    log: &RequestLog,
+    filled: &[LoggedRequest],
     requests: &[LoggedRequest],
     sizes: &Sizes,
     limit_bytes: f64,
@@ -53,13 +60,17 @@ fn run(
     let mut put = |request: &LoggedRequest| {
         let key = request.hash.to_ne_bytes();
         let bytes = sizes.rebate_bytes(request.class.into(), request.item_bytes) as usize;
+        // The store would refuse it.
+        if bytes as f64 > limit_bytes / 2.0 {
+            return;
+        }
         let value_bytes = bytes.saturating_sub(key.len() + ITEM_OVERHEAD_BYTES);
         value.resize(value.len().max(value_bytes), 0);
         let item = NewItem { value: &value[..value_bytes], ..NewItem::default() };
         // A store for few items may refuse one.
         let _ = store.store(&key, item, Mode::Set, NOW_S);
     };
-    log.filled.iter().for_each(&mut put);
+    filled.iter().for_each(&mut put);
     let mut misses = 0;
     // The keys that the server missed and this store found. A client that fills the cache after a miss would not have
     // set these.
@@ -81,6 +92,9 @@ fn run(
     }
     (misses, store.stats().bytes as f64)
 }
+
+/// The most memory of the small store (bytes). Where more is followed, it gets a part of the keys.
+const BYTES_MAX: f64 = 67_108_864.0;
 
 /// As many requests as are replayed.
 const REQUESTS_MAX: usize = 1 << 20;
@@ -185,6 +199,19 @@ mod tests {
         let misses = misses(&log, &sizes()).unwrap();
         let ratio = misses.of_rebate as f64 / misses.of_server as f64;
         assert!((ratio - 1.0).abs() < 0.05, "{misses:?}");
+    }
+
+    #[test]
+    fn items_of_any_size_take_bounded_memory() {
+        let mut log = first_in_first_out(4_000, 100_000);
+        let mix = |hash: u64| hash.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for request in log.filled.iter_mut().chain(&mut log.requests) {
+            (request.hash, request.item_bytes) = (mix(request.hash), 100_000);
+        }
+        // The store gets one key in six, which are too few to tell anything.
+        assert_eq!(misses(&log, &sizes()), None);
+        log.filled.iter_mut().for_each(|item| item.item_bytes = u32::MAX);
+        assert_eq!(misses(&log, &sizes()), None);
     }
 
     #[test]

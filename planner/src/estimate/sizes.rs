@@ -23,8 +23,8 @@ pub(super) struct SampledItem {
 /// The memory of the items of one class.
 #[derive(Clone, Debug, Default)]
 struct ClassSizes {
-    /// Groups of items of like size, in ascending order: the largest size in the group (bytes), and the memory in Rebate
-    /// for each byte of the size.
+    /// Groups of items of like size, in ascending order: the largest size in the group (bytes), and the memory in
+    /// Rebate for each byte of the size.
     groups: Vec<(f64, f64)>,
     /// The mean memory of an item (bytes).
     mean_bytes: f64,

@@ -190,8 +190,8 @@ impl Dictionaries {
         self.memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the memory that items cannot have: that of dictionaries and samples, and once there is a dictionary, what
-    /// the trainer keeps between its turns.
+    /// Returns the memory that items cannot have: that of dictionaries and samples, and once there is a dictionary,
+    /// what the trainer keeps between its turns.
     pub(crate) fn reserved_bytes(&self) -> u64 {
         let has_dictionary = !self.known.read().by_id.is_empty();
         let trainer = if has_dictionary { trainer_bytes(self.memory_max) } else { ByteCount(0) };
