@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """What do hot values save, which are kept decompressed?
 
-Two `rebate memcached` with one thread and 64 MiB get the same load: HTML of 4 KiB or 64 KiB, keys of a Zipf distribution
-with exponent 0.99, whose values together take four times the memory before compression, 90 % gets, and a miss is set. One
-server keeps hot values in 5 % of its memory (the default), the other one none (`values.hot_share = 0`).
+Two `rebate memcached` with one thread and 64 MiB get the same load: HTML of 4 KiB or 64 KiB, keys of a Zipf
+distribution with exponent 0.99, whose values together take four times the memory before compression, 90 % gets, and a
+miss is set. One server keeps hot values in 5 % of its memory (the default), the other one none.
 
-The CPU time of the server without that of its trainer is read before and after a load. What a set takes is measured with
-a load of sets alone, and the rest is that of the gets. Criteria: a get takes at most 0.6 of the CPU time that it takes
-without hot values, the hit ratio is at most half a point lower, and the p99 of gets is at most 1.05 times as long.
+The CPU time of the server without that of its trainer is read before and after a load. What a set takes is measured
+with a load of sets alone, and the rest is that of the gets. Criteria: a get takes at most 0.6 of the CPU time that it
+takes without hot values, the hit ratio is at most half a point lower, and the p99 of gets at most 1.05 times as long.
 """
 
 from contextlib import ExitStack
