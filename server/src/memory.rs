@@ -147,11 +147,11 @@ pub fn embedded_trainer_bytes(store: ByteCount) -> ByteCount {
 /// Returns what the trainer's thread keeps between its turns: heap that is too fragmented to be returned, and the pages
 /// of its code. Dictionaries and samples get `dictionaries`.
 pub(crate) fn trainer_bytes(dictionaries: ByteCount) -> ByteCount {
-    TRAINER_BYTES_MAX.min(ByteCount(dictionaries.0 / 4 * 3))
+    TRAINER_BYTES_MAX.min(ByteCount(dictionaries.0 / 2))
 }
 
 /// The most memory that the trainer needs between its turns.
-const TRAINER_BYTES_MAX: ByteCount = ByteCount::kib(1_536);
+const TRAINER_BYTES_MAX: ByteCount = ByteCount::mib(1);
 
 /// The most memory of dictionaries and samples. A dictionary of 4 KiB that is written with takes 150 KiB.
 const DICTIONARY_BYTES_MAX: ByteCount = ByteCount::mib(16);
