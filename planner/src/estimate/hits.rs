@@ -36,7 +36,7 @@ impl Observed {
     /// Computes the curves of a cache whose items take `held_bytes` in Rebate.
     pub(super) fn curves(&self, classes: usize, sizes: &Sizes, held_bytes: f64) -> Curves {
         let Some(watched) = &self.watched else {
-            return Curves { total: self.from_ages(held_bytes), classes: vec![None; classes] };
+            return Curves { total: self.curve_of_ages(held_bytes), classes: vec![None; classes] };
         };
         let shards = self.shards(sizes);
         let curve = |class: Option<usize>, counts: Requests| {
@@ -44,7 +44,7 @@ impl Observed {
             shards.curve(class, counts.hits, hit_ratio, self.coverage)
         };
         let Some(total) = curve(None, watched.total()) else {
-            return Curves { total: self.from_ages(held_bytes), classes: vec![None; classes] };
+            return Curves { total: self.curve_of_ages(held_bytes), classes: vec![None; classes] };
         };
         let rebate_over_server = self.rebate_over_server(&total, sizes, held_bytes);
         let class_curve = |at: usize| {
@@ -90,7 +90,7 @@ impl Observed {
         misses.of_rebate as f64 / misses.of_server as f64 * by_bytes
     }
 
-    fn from_ages(&self, held_bytes: f64) -> Option<Curve> {
+    fn curve_of_ages(&self, held_bytes: f64) -> Option<Curve> {
         let ages_s = self.ages_s.clone();
         Curve::from_ages(ages_s, self.items, held_bytes, self.requests_per_s, 1.0 - self.hit_ratio)
     }
