@@ -8,9 +8,8 @@ pub struct Trial {
     pub plain_bytes: u64,
     /// With the dictionary in use, if there is one.
     pub current_bytes: Option<u64>,
-    /// With each new dictionary. One that costs more, because it is longer or written with more effort, comes after one
-    /// that costs less.
-    pub candidate_bytes: Vec<u64>,
+    /// With the best new dictionary, if there is one.
+    pub candidate_bytes: Option<u64>,
 }
 
 /// The result of a trial.
@@ -18,8 +17,8 @@ pub struct Trial {
 pub enum Verdict {
     /// The current form stays.
     Keep,
-    /// The candidate with this index is used from now on.
-    Adopt(usize),
+    /// The new dictionary is used from now on.
+    Adopt,
     /// New values are stored without a dictionary.
     Plain,
 }
@@ -28,18 +27,18 @@ impl Trial {
     /// Returns the form for new values of the class.
     pub fn verdict(&self) -> Verdict {
         let in_use = self.current_bytes.unwrap_or(self.plain_bytes).min(self.plain_bytes);
-        match self.best_candidate() {
-            Some((index, bytes)) if saves(bytes, in_use, ADOPT_MARGIN) => Verdict::Adopt(index),
+        match self.candidate_bytes {
+            Some(bytes) if saves(bytes, in_use, ADOPT_MARGIN) => Verdict::Adopt,
             _ if self.current_bytes.is_some_and(|bytes| bytes > self.plain_bytes) => Verdict::Plain,
             _ => Verdict::Keep,
         }
     }
+}
 
-    /// Returns the cheapest candidate that none after it beats by [`COST_MARGIN`], and its bytes.
-    pub fn best_candidate(&self) -> Option<(usize, u64)> {
-        let candidates = self.candidate_bytes.iter().copied().enumerate();
-        candidates.reduce(|best, next| if saves(next.1, best.1, COST_MARGIN) { next } else { best })
-    }
+/// Returns whether a new dictionary, with which the samples take `bytes`, is better than one that costs less and with
+/// which they take `cheaper_bytes`. One costs more if it is longer or written with more effort.
+pub fn is_worth_more(bytes: u64, cheaper_bytes: u64) -> bool {
+    saves(bytes, cheaper_bytes, COST_MARGIN)
 }
 
 /// Returns whether a dictionary in use has become worse: its share of the samples' bytes is now above the share at its
@@ -67,32 +66,36 @@ pub const DRIFT_MARGIN: f64 = 0.1;
 mod tests {
     use super::*;
 
-    fn trial(plain_bytes: u64, current_bytes: Option<u64>, candidates: &[u64]) -> Trial {
-        Trial { plain_bytes, current_bytes, candidate_bytes: candidates.to_vec() }
+    fn verdict(
+        plain_bytes: u64,
+        current_bytes: Option<u64>,
+        candidate_bytes: Option<u64>,
+    ) -> Verdict {
+        Trial { plain_bytes, current_bytes, candidate_bytes }.verdict()
     }
 
     #[test]
     fn a_dictionary_is_adopted_only_by_the_margin() {
-        assert_eq!(trial(1_000, None, &[949]).verdict(), Verdict::Adopt(0));
-        assert_eq!(trial(1_000, None, &[951]).verdict(), Verdict::Keep);
-        assert_eq!(trial(1_000, None, &[]).verdict(), Verdict::Keep);
-        assert_eq!(trial(1_000, Some(400), &[390]).verdict(), Verdict::Keep);
-        assert_eq!(trial(1_000, Some(400), &[300]).verdict(), Verdict::Adopt(0));
+        assert_eq!(verdict(1_000, None, Some(949)), Verdict::Adopt);
+        assert_eq!(verdict(1_000, None, Some(951)), Verdict::Keep);
+        assert_eq!(verdict(1_000, None, None), Verdict::Keep);
+        assert_eq!(verdict(1_000, Some(400), Some(390)), Verdict::Keep);
+        assert_eq!(verdict(1_000, Some(400), Some(300)), Verdict::Adopt);
     }
 
     #[test]
     fn a_dictionary_that_costs_more_must_save_more() {
-        assert_eq!(trial(1_000, None, &[400, 395]).verdict(), Verdict::Adopt(0));
-        assert_eq!(trial(1_000, None, &[400, 380]).verdict(), Verdict::Adopt(1));
-        assert_eq!(trial(1_000, None, &[400, 500]).verdict(), Verdict::Adopt(0));
+        assert!(!is_worth_more(395, 400));
+        assert!(is_worth_more(380, 400));
+        assert!(!is_worth_more(500, 400));
     }
 
     #[test]
     fn a_dictionary_that_no_longer_helps_is_given_up() {
-        assert_eq!(trial(1_000, Some(1_001), &[]).verdict(), Verdict::Plain);
-        assert_eq!(trial(1_000, Some(1_001), &[999]).verdict(), Verdict::Plain);
-        assert_eq!(trial(1_000, Some(1_000), &[]).verdict(), Verdict::Keep);
-        assert_eq!(trial(1_000, Some(2_000), &[700]).verdict(), Verdict::Adopt(0));
+        assert_eq!(verdict(1_000, Some(1_001), None), Verdict::Plain);
+        assert_eq!(verdict(1_000, Some(1_001), Some(999)), Verdict::Plain);
+        assert_eq!(verdict(1_000, Some(1_000), None), Verdict::Keep);
+        assert_eq!(verdict(1_000, Some(2_000), Some(700)), Verdict::Adopt);
     }
 
     #[test]

@@ -5,17 +5,15 @@
 use std::sync::Arc;
 
 use device::engines::BUILT_IN;
-use device::{Dialect, Dictionary, Engine, Level, Train};
+use device::{Dialect, Dictionary, DictionaryError, Engine, Level};
 use store::frame::{FrameVersion, Header};
 
-use crate::dictionary::Trial;
+use crate::dictionary::is_worth_more;
 use crate::{Form, FormPolicy};
 
-/// The codecs with which values are stored without a dictionary, and samples on which forms are compared.
+/// Samples on which forms are compared.
 pub struct Trials<'a> {
     form: FormPolicy,
-    engines: [Box<dyn Engine>; BUILT_IN.len()],
-    space: Vec<u8>,
     /// The samples on which dictionaries are trained.
     train: Vec<&'a [u8]>,
     /// The other samples, on which forms are measured.
@@ -23,15 +21,13 @@ pub struct Trials<'a> {
 }
 
 impl<'a> Trials<'a> {
-    /// Divides samples, whose order must not matter: two thirds to train on, one third to measure. The contexts of the
-    /// codecs take some hundred KiB.
+    /// Divides samples, whose order must not matter: two thirds to train on, one third to measure.
     pub fn new(form: FormPolicy, samples: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let engines = BUILT_IN.map(|make| make());
         let (mut train, mut test) = (Vec::new(), Vec::new());
         for (index, sample) in samples.into_iter().enumerate() {
             if index % 3 == 0 { test.push(sample) } else { train.push(sample) }
         }
-        Self { form, engines, space: Vec::new(), train, test }
+        Self { form, train, test }
     }
 
     /// Returns the bytes of the measured samples themselves.
@@ -39,21 +35,22 @@ impl<'a> Trials<'a> {
         self.test.iter().map(|value| value.len()).sum()
     }
 
-    /// Returns the bytes that the measured samples take without a dictionary.
-    pub fn plain_bytes(&mut self) -> u64 {
-        let Self { form, engines, space, test, .. } = self;
+    /// Returns the bytes that the measured samples take without a dictionary. The codecs take some hundred KiB
+    /// meanwhile.
+    pub fn plain_bytes(&self) -> u64 {
+        let (mut engines, mut space) = (BUILT_IN.map(|make| make()), Vec::new());
         let stored_bytes = |value: &&[u8]| {
-            let form = form.choose(value);
+            let form = self.form.choose(value);
             let stream_bytes = match form {
                 Form::Compressed { dialect, level, .. } => {
-                    stream_bytes(engines, dialect, level, value, space)
+                    stream_bytes(&mut engines, dialect, level, value, &mut space)
                 }
                 _ => None,
             };
             let header_bytes = FrameVersion::V2.header_bytes(0, value.len());
             form.stored_bytes(value.len(), header_bytes, stream_bytes) as u64
         };
-        test.iter().map(stored_bytes).sum()
+        self.test.iter().map(stored_bytes).sum()
     }
 
     /// Returns the bytes that the measured samples take with a dictionary.
@@ -66,24 +63,37 @@ impl<'a> Trials<'a> {
         streams.into_iter().zip(&self.test).map(stored_bytes).sum()
     }
 
-    /// Trains dictionaries of several lengths, and makes them the candidates of `trial`, with the best one written with
-    /// more effort as the last. Returns them in the same order. This takes some ten milliseconds.
-    pub fn train(&self, trial: &mut Trial, train: Train) -> Vec<Arc<Dictionary>> {
+    /// Trains dictionaries of several lengths, and returns the best one, which writes with more effort if that is worth
+    /// it, and the bytes that the measured samples take with it. This takes some ten milliseconds. Two dictionaries are
+    /// in memory at once.
+    pub fn train(
+        &self,
+        train: impl Fn(&[&[u8]], usize) -> Result<Dictionary, DictionaryError>,
+    ) -> Option<(Arc<Dictionary>, u64)> {
         let samples_bytes: usize = self.train.iter().map(|sample| sample.len()).sum();
         let lengths =
             LENGTHS.into_iter().filter(|bytes| *bytes <= samples_bytes / SAMPLES_PER_BYTE);
-        let trained = lengths.filter_map(|bytes| train(&self.train, bytes).ok());
-        let mut candidates: Vec<Arc<Dictionary>> = trained.map(Arc::new).collect();
-        trial.candidate_bytes =
-            candidates.iter().map(|dictionary| self.bytes_with(dictionary)).collect();
-        let best = trial.best_candidate().filter(|_| self.form.level != Level::Fast);
-        if let Some((best, _)) = best {
-            let with_effort = Arc::new(candidates[best].with_effort());
-            trial.candidate_bytes.push(self.bytes_with(&with_effort));
-            candidates.push(with_effort);
+        let measured = |dictionary: Dictionary| {
+            let dictionary = Arc::new(dictionary);
+            let bytes = self.bytes_with(&dictionary);
+            (dictionary, bytes)
+        };
+        let trained = lengths.filter_map(|bytes| train(&self.train, bytes).ok().map(measured));
+        let best = trained.reduce(better)?;
+        if self.form.level == Level::Fast {
+            return Some(best);
         }
-        candidates
+        let with_effort = measured(best.0.with_effort());
+        Some(better(best, with_effort))
     }
+}
+
+/// Returns the better one of two dictionaries with the bytes of the samples. The second one costs more.
+fn better(
+    cheaper: (Arc<Dictionary>, u64),
+    other: (Arc<Dictionary>, u64),
+) -> (Arc<Dictionary>, u64) {
+    if is_worth_more(other.1, cheaper.1) { other } else { cheaper }
 }
 
 fn stream_bytes(
@@ -117,7 +127,7 @@ pub const SAMPLES_MIN: usize = 200;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dictionary::Verdict;
+    use crate::dictionary::{Trial, Verdict};
 
     fn records(count: usize) -> Vec<Vec<u8>> {
         let record = |n: usize| {
@@ -126,32 +136,33 @@ mod tests {
         (0..count).map(|n| record(n).into_bytes()).collect()
     }
 
-    fn trained(form: FormPolicy, values: &[Vec<u8>]) -> (Trial, Vec<Arc<Dictionary>>) {
-        let mut trials = Trials::new(form, values.iter().map(Vec::as_slice));
-        let mut trial = Trial { plain_bytes: trials.plain_bytes(), ..Trial::default() };
-        let candidates = trials.train(&mut trial, Dictionary::train);
-        (trial, candidates)
+    fn trained(form: FormPolicy, values: &[Vec<u8>]) -> (Trial, Option<Arc<Dictionary>>) {
+        let trials = Trials::new(form, values.iter().map(Vec::as_slice));
+        let (dictionary, candidate_bytes) = trials.train(Dictionary::train).unzip();
+        let trial =
+            Trial { plain_bytes: trials.plain_bytes(), current_bytes: None, candidate_bytes };
+        (trial, dictionary)
     }
 
     #[test]
     fn records_are_worth_a_dictionary() {
-        let (trial, candidates) = trained(FormPolicy::default(), &records(600));
-        assert!(matches!(trial.verdict(), Verdict::Adopt(_)), "{trial:?}");
-        assert_eq!(trial.candidate_bytes.len(), candidates.len());
-        assert!(candidates.last().is_some_and(|last| last.has_effort()));
+        let (trial, dictionary) = trained(FormPolicy::default(), &records(600));
+        assert_eq!(trial.verdict(), Verdict::Adopt, "{trial:?}");
+        let content = dictionary.map(|dictionary| dictionary.content().len());
+        assert!(content.is_some_and(|bytes| bytes <= 1 << 10), "{content:?}");
     }
 
     #[test]
     fn fast_levels_try_no_effort() {
         let fast = FormPolicy { level: Level::Fast, ..FormPolicy::default() };
-        let (_, candidates) = trained(fast, &records(600));
-        assert!(!candidates.is_empty() && candidates.iter().all(|one| !one.has_effort()));
+        let (_, dictionary) = trained(fast, &records(600));
+        assert!(dictionary.is_some_and(|dictionary| !dictionary.has_effort()));
     }
 
     #[test]
     fn a_dictionary_has_eight_bytes_of_samples_for_each_byte() {
         // Two thirds of 150 records are 5 KiB, which is too little for 1 KiB.
-        assert!(trained(FormPolicy::default(), &records(150)).1.is_empty());
+        assert!(trained(FormPolicy::default(), &records(150)).1.is_none());
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Keeps the logical values of the compressed items of the embedded store that are worth most: those that save the
 //! most decompression per byte. A read of such an item decompresses nothing.
 //!
-//! A value is kept under the version (CAS) of its item. The store gives every change of a value a version of its own,
-//! and a read asks it for the item's version first. So a read cannot find an older value than the store holds, and
-//! expiry, eviction and flushes take effect without any work here. Values of versions that are gone are not read any
-//! more, and make way for others. The store lends the memory. This module decompresses nothing and does not know keys.
+//! A value is kept under the hash of its item's key, together with the item's version (CAS). The store gives every change
+//! of a value a version of its own, and a read asks it for the item's version first. So a read cannot find an older value
+//! than the store holds, and expiry, eviction and flushes take effect without any work here. A write of an item whose
+//! value is kept brings the new value. Values of versions that are gone are not read any more, and make way for others.
+//! The store lends the memory. This module decompresses nothing and does not keep keys.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,7 +24,6 @@ pub(crate) struct HotValues {
     store: Arc<Embedded>,
     time: CoarseClock,
     shards: Box<[RwLock<Shard>]>,
-    hash: RandomState,
     /// The bytes that the values of one shard may take.
     shard_bytes_max: u64,
     items: AtomicUsize,
@@ -41,6 +41,7 @@ pub(crate) struct HotValue {
 
 /// A value that was decompressed.
 pub(crate) struct Candidate<'a> {
+    pub(crate) key: &'a [u8],
     /// The version of the item.
     pub(crate) cas: u64,
     pub(crate) logical: &'a [u8],
@@ -76,7 +77,6 @@ impl HotValues {
         let shards = (0..count).map(|index| RwLock::new(Shard::new(counts, index)));
         Some(Self {
             shards: shards.collect(),
-            hash: RandomState::new(),
             shard_bytes_max: (limit_bytes - counts_bytes) / count,
             items: AtomicUsize::new(0),
             held_bytes: AtomicU64::new(counts_bytes),
@@ -90,46 +90,51 @@ impl HotValues {
     /// Returns the logical value of an item, if it is kept. Of values that are not long, only frames are searched, so
     /// that items without a frame cost no more than without this set.
     #[inline]
-    pub(crate) fn find(&self, item: &Glimpse<'_>) -> Option<HotValue> {
-        let is_empty = self.items.load(Ordering::Relaxed) == 0;
-        if is_empty || item.value.is_some_and(|stored| !frame::must_wrap(stored)) {
+    pub(crate) fn find(&self, key: &[u8], item: &Glimpse<'_>) -> Option<HotValue> {
+        if self.is_empty() || item.value.is_some_and(|stored| !frame::must_wrap(stored)) {
             return None;
         }
         // A CAS that a client gave may be that of several values.
         let version = item.version?;
-        self.shard(version).read().find(version)
+        let hash = self.store.hash(key);
+        self.shard(hash).read().find(hash, version)
+    }
+
+    /// Returns a copy of `logical`, the new value of an item, if the item's earlier value is kept and this one may be.
+    #[inline]
+    pub(crate) fn copy_of_new(&self, key: &[u8], logical: &[u8]) -> Option<Bytes> {
+        if self.is_empty() || !self.may_keep(logical.len()) {
+            return None;
+        }
+        let hash = self.store.hash(key);
+        let is_kept = self.shard(hash).read().places.contains_key(&hash);
+        is_kept.then(|| Bytes::copy_from_slice(logical))
+    }
+
+    /// Keeps the value that an item got with version `cas`, if an earlier value of the item is kept.
+    pub(crate) fn renew(&self, key: &[u8], cas: u64, value: HotValue) {
+        let hash = self.store.hash(key);
+        let Some(older) = self.remove_older(hash, cas) else { return };
+        let bytes_ratio = value.logical.len() as f64 / older.value.logical.len() as f64;
+        let cost = Nanos((older.worth.cost.0 as f64 * bytes_ratio) as u64);
+        let worth = Worth { cas, cost, reads: older.worth.reads };
+        self.keep(hash, worth, value.logical.len(), || value);
     }
 
     /// Counts a read that had to decompress its value, and keeps the value if it is worth more than those that it
     /// displaces.
     pub(crate) fn offer(&self, candidate: &Candidate<'_>) {
-        let bytes = candidate.logical.len() as u64 + ENTRY_BYTES;
-        let bytes_per_ns = candidate.logical.len() as u64 / candidate.cost.0.max(1);
-        let is_too_long = bytes > self.shard_bytes_max / VALUES_PER_SHARD_MIN;
-        let is_too_short = candidate.logical.len() < VALUE_BYTES_MIN;
-        if is_too_long || is_too_short || bytes_per_ns >= CHEAP_BYTES_PER_NS {
+        let &Candidate { key, cas, logical, stored_bytes, cost } = candidate;
+        let bytes_per_ns = logical.len() as u64 / cost.0.max(1);
+        if !self.may_keep(logical.len()) || bytes_per_ns >= CHEAP_BYTES_PER_NS {
             return;
         }
-        if !self.make_room(candidate, bytes) || !self.store.lend(bytes, self.time.now_s()) {
-            return;
-        }
-        // No lock is held here: the store may evict, and the copy takes a while.
-        let value = HotValue {
-            logical: Bytes::copy_from_slice(candidate.logical),
-            stored_bytes: candidate.stored_bytes,
-        };
-        let mut shard = self.shard(candidate.cas).write();
-        if shard.held_bytes + bytes > self.shard_bytes_max
-            || shard.places.contains_key(&candidate.cas)
-        {
-            drop(shard);
-            self.store.take_back(bytes);
-            return;
-        }
-        shard.insert(candidate, value, bytes);
-        self.items.fetch_add(1, Ordering::Relaxed);
-        self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.admissions.fetch_add(1, Ordering::Relaxed);
+        let hash = self.store.hash(key);
+        let Some(reads) = self.count(hash, cas) else { return };
+        self.keep(hash, Worth { cas, cost, reads }, logical.len(), || HotValue {
+            logical: Bytes::copy_from_slice(logical),
+            stored_bytes,
+        });
     }
 
     pub(crate) fn stats(&self) -> HotStats {
@@ -141,39 +146,94 @@ impl HotValues {
         }
     }
 
-    /// Counts the read, and evicts values that are worth less than the candidate until there is room for it. Returns
-    /// whether there is.
-    fn make_room(&self, candidate: &Candidate<'_>, bytes: u64) -> bool {
-        let mut shard = self.shard(candidate.cas).write();
-        if shard.places.contains_key(&candidate.cas) {
-            return false;
+    fn is_empty(&self) -> bool {
+        self.items.load(Ordering::Relaxed) == 0
+    }
+
+    fn may_keep(&self, logical_bytes: usize) -> bool {
+        let bytes_max = self.shard_bytes_max / VALUES_PER_SHARD_MIN;
+        logical_bytes >= VALUE_BYTES_MIN && logical_bytes as u64 + ENTRY_BYTES <= bytes_max
+    }
+
+    /// Counts a read that found no value here. Returns the reads of the item, unless this is its first one or a value at
+    /// least as new is kept.
+    fn count(&self, hash: u64, cas: u64) -> Option<Reads> {
+        if let Some(older) = self.remove_older(hash, cas) {
+            return Some(older.worth.reads);
         }
-        let reads = shard.count(self.hash.hash_one(candidate.cas));
-        if reads < READS_MIN {
-            return false;
+        let mut shard = self.shard(hash).write();
+        if shard.places.contains_key(&hash) {
+            return None;
         }
-        let worth = worth(reads, candidate.cost, bytes);
+        let recent = shard.count(hash);
+        (recent >= READS_MIN).then(|| Reads { before: 0, recent: AtomicU32::new(recent) })
+    }
+
+    /// Removes the value of an item if it is older than version `cas`.
+    fn remove_older(&self, hash: u64, cas: u64) -> Option<Entry> {
+        let mut shard = self.shard(hash).write();
+        let place = *shard.places.get(&hash)?;
+        (shard.entries[place].worth.cas < cas).then(|| self.remove(&mut shard, place))
+    }
+
+    /// Keeps a value with this length, if it is worth more than those that it displaces.
+    fn keep(
+        &self,
+        hash: u64,
+        worth: Worth,
+        logical_bytes: usize,
+        value: impl FnOnce() -> HotValue,
+    ) {
+        let bytes = logical_bytes as u64 + ENTRY_BYTES;
+        let is_lent =
+            self.make_room(hash, &worth, bytes) && self.store.lend(bytes, self.time.now_s());
+        if !is_lent {
+            return;
+        }
+        // No lock is held here: the store may evict, and the copy takes a while.
+        let value = value();
+        let mut shard = self.shard(hash).write();
+        if shard.held_bytes + bytes > self.shard_bytes_max || shard.places.contains_key(&hash) {
+            drop(shard);
+            self.store.take_back(bytes);
+            return;
+        }
+        shard.insert(Entry { hash, worth, value, bytes });
+        self.items.fetch_add(1, Ordering::Relaxed);
+        self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.admissions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Evicts values that are worth less until there is room for these bytes. Returns whether there is.
+    fn make_room(&self, hash: u64, worth: &Worth, bytes: u64) -> bool {
+        let mut shard = self.shard(hash).write();
+        let worth = worth.per_byte(bytes);
         while shard.held_bytes + bytes > self.shard_bytes_max {
             let Some(place) = shard.least(worth) else { return false };
-            let freed_bytes = shard.remove(place);
-            self.store.take_back(freed_bytes);
-            self.items.fetch_sub(1, Ordering::Relaxed);
-            self.held_bytes.fetch_sub(freed_bytes, Ordering::Relaxed);
+            self.remove(&mut shard, place);
             self.evictions.fetch_add(1, Ordering::Relaxed);
         }
         true
     }
 
-    fn shard(&self, cas: u64) -> &RwLock<Shard> {
-        // Versions are consecutive numbers, so this spreads them evenly.
-        &self.shards[cas as usize & (self.shards.len() - 1)]
+    fn remove(&self, shard: &mut Shard, place: usize) -> Entry {
+        let entry = shard.remove(place);
+        self.store.take_back(entry.bytes);
+        self.items.fetch_sub(1, Ordering::Relaxed);
+        self.held_bytes.fetch_sub(entry.bytes, Ordering::Relaxed);
+        entry
+    }
+
+    fn shard(&self, hash: u64) -> &RwLock<Shard> {
+        // The sketch uses the lower bits.
+        &self.shards[(hash >> SHARD_SHIFT) as usize & (self.shards.len() - 1)]
     }
 }
 
 /// The values under one lock, which reads share.
 struct Shard {
     entries: Vec<Entry>,
-    /// The place of each version in `entries`.
+    /// The place in `entries` of each hash of a key.
     places: HashMap<u64, usize, RandomState>,
     held_bytes: u64,
     /// The reads of values that are not kept.
@@ -186,32 +246,43 @@ struct Shard {
 }
 
 struct Entry {
-    cas: u64,
+    /// The hash of the key.
+    hash: u64,
+    worth: Worth,
     value: HotValue,
     bytes: u64,
+}
+
+/// What the value of an item is worth.
+struct Worth {
+    /// The version of the item.
+    cas: u64,
+    /// The time that decompression takes.
     cost: Nanos,
+    reads: Reads,
+}
+
+/// The reads of an item.
+struct Reads {
     /// The reads of earlier periods, of which older ones count less.
-    reads_before: u32,
+    before: u32,
     /// The reads since this count was last halved.
-    reads: AtomicU32,
+    recent: AtomicU32,
 }
 
-impl Entry {
+impl Reads {
     fn halve(&mut self) {
-        let reads = std::mem::take(self.reads.get_mut());
-        self.reads_before =
-            if reads == 0 { 0 } else { (self.reads_before / 2).saturating_add(reads) };
-    }
-
-    fn worth(&self) -> f64 {
-        let reads = self.reads_before.saturating_add(self.reads.load(Ordering::Relaxed));
-        worth(reads, self.cost, self.bytes)
+        let recent = std::mem::take(self.recent.get_mut());
+        self.before = if recent == 0 { 0 } else { (self.before / 2).saturating_add(recent) };
     }
 }
 
-/// Returns the time that reads save per byte of memory.
-fn worth(reads: u32, cost: Nanos, bytes: u64) -> f64 {
-    f64::from(reads) * cost.0 as f64 / bytes as f64
+impl Worth {
+    /// Returns the time that reads save per byte of memory.
+    fn per_byte(&self, bytes: u64) -> f64 {
+        let reads = self.reads.before.saturating_add(self.reads.recent.load(Ordering::Relaxed));
+        f64::from(reads) * self.cost.0 as f64 / bytes as f64
+    }
 }
 
 impl Shard {
@@ -227,11 +298,14 @@ impl Shard {
         }
     }
 
-    fn find(&self, cas: u64) -> Option<HotValue> {
-        let entry = &self.entries[*self.places.get(&cas)?];
-        entry.reads.fetch_add(1, Ordering::Relaxed);
+    fn find(&self, hash: u64, cas: u64) -> Option<HotValue> {
+        let Entry { worth, value, .. } = &self.entries[*self.places.get(&hash)?];
+        if worth.cas != cas {
+            return None;
+        }
+        worth.reads.recent.fetch_add(1, Ordering::Relaxed);
         self.reads.fetch_add(1, Ordering::Relaxed);
-        Some(entry.value.clone())
+        Some(value.clone())
     }
 
     /// Counts a read of a value that is not kept. Returns the number of its reads.
@@ -252,7 +326,8 @@ impl Shard {
     fn halve_some(&mut self) {
         let end = self.halved + HALVED_AT_ONCE;
         self.sketch.halve(self.halved..end);
-        self.entries.iter_mut().take(end).skip(self.halved).for_each(Entry::halve);
+        let entries = self.entries.iter_mut().take(end).skip(self.halved);
+        entries.for_each(|entry| entry.worth.reads.halve());
         self.halved = end;
     }
 
@@ -261,32 +336,30 @@ impl Shard {
         let Self { entries, draws, .. } = self;
         let count = entries.len() as u64;
         let drawn = (0..SAMPLED.min(count)).map(|_| draws.below(count) as usize);
-        let least = drawn.map(|place| (entries[place].worth(), place));
+        let per_byte = |entry: &Entry| entry.worth.per_byte(entry.bytes);
+        let least = drawn.map(|place| (per_byte(&entries[place]), place));
         let (least, place) = least.min_by(|a, b| a.0.total_cmp(&b.0))?;
         (least < worth).then_some(place)
     }
 
-    fn insert(&mut self, candidate: &Candidate<'_>, value: HotValue, bytes: u64) {
-        let &Candidate { cas, cost, .. } = candidate;
-        let reads = AtomicU32::new(READS_MIN);
-        self.places.insert(cas, self.entries.len());
-        self.entries.push(Entry { cas, value, bytes, cost, reads_before: 0, reads });
-        self.held_bytes += bytes;
+    fn insert(&mut self, entry: Entry) {
+        self.held_bytes += entry.bytes;
+        self.places.insert(entry.hash, self.entries.len());
+        self.entries.push(entry);
     }
 
-    /// Removes an entry. Returns the bytes that it took.
-    fn remove(&mut self, place: usize) -> u64 {
+    fn remove(&mut self, place: usize) -> Entry {
         let entry = self.entries.swap_remove(place);
-        self.places.remove(&entry.cas);
+        self.places.remove(&entry.hash);
         if let Some(moved) = self.entries.get(place) {
-            self.places.insert(moved.cas, place);
+            self.places.insert(moved.hash, place);
         }
         self.held_bytes -= entry.bytes;
-        entry.bytes
+        entry
     }
 }
 
-/// Estimates of how often values were read, in two rows of counters (a count-min sketch). A value has a counter in each
+/// Estimates of how often items were read, in two rows of counters (a count-min sketch). An item has a counter in each
 /// row, which it shares with others. The smaller one is the estimate.
 struct Sketch {
     rows: [Box<[u16]>; 2],
@@ -332,6 +405,9 @@ const LIMIT_BYTES_MIN: u64 = 64 << 10;
 const SHARD_BYTES: u64 = 512 << 10;
 const SHARDS_MAX: u64 = 64;
 
+/// The bits of a hash from this one on choose the shard.
+const SHARD_SHIFT: u32 = 56;
+
 /// A longer value than this part of a shard would displace too many others.
 const VALUES_PER_SHARD_MIN: u64 = 8;
 
@@ -342,7 +418,7 @@ pub const VALUE_BYTES_MIN: usize = 800;
 /// The memory of an entry besides its value: the entry, its place in the table, and what the allocator adds (bytes).
 const ENTRY_BYTES: u64 = 192;
 
-/// A value is kept from this read on. The first read says nothing about later ones.
+/// A value is kept from this read of its item on. The first read says nothing about later ones.
 const READS_MIN: u32 = 2;
 
 /// The memory for which a sketch has one more counter in each row (bytes), and the most counters of a row.

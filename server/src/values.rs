@@ -116,13 +116,28 @@ impl<'a> Body<'a> {
 pub(crate) enum Stored<'a> {
     Slice(&'a [u8]),
     Shared(Bytes),
+    /// The stored form of a value that may be kept in its logical form too.
+    WithLogical {
+        stored: Bytes,
+        logical: Bytes,
+    },
 }
 
 impl Stored<'_> {
     pub(crate) fn as_slice(&self) -> &[u8] {
         match self {
             Stored::Slice(bytes) => bytes,
-            Stored::Shared(bytes) => bytes,
+            Stored::Shared(stored) | Stored::WithLogical { stored, .. } => stored,
+        }
+    }
+
+    /// Adds the logical form to a stored form that is not the same.
+    fn with_logical(self, logical: Option<Bytes>) -> Self {
+        match (self, logical) {
+            (Stored::Shared(stored), Some(logical)) if frame::must_wrap(&stored) => {
+                Stored::WithLogical { stored, logical }
+            }
+            (stored, _) => stored,
         }
     }
 }
@@ -245,6 +260,8 @@ impl Values {
             rules.form = rules.form.with_spare_memory();
         }
         let original_bytes = body.as_slice().len();
+        let hot = self.0.hot.as_ref();
+        let logical = hot.and_then(|hot| hot.copy_of_new(key, body.as_slice()));
         let class = match (1..=rules.dictionary_value_bytes_max).contains(&original_bytes) {
             true => self.0.dictionaries.class(key, body.as_slice()),
             false => None,
@@ -292,7 +309,7 @@ impl Values {
         };
         counters.logical_bytes_written.add_unshared(original_bytes as u64);
         counters.stored_bytes_written.add_unshared(stored.as_slice().len() as u64);
-        stored
+        stored.with_logical(logical)
     }
 
     /// Returns the logical form of a value that the store returned, which is `hot` if it is kept, or else `stored`.
@@ -657,7 +674,7 @@ impl Values {
     /// Returns the value that was decompressed right, and offers it to the hot values.
     fn served(
         &self,
-        Reading { cas, seal, .. }: Reading<'_>,
+        Reading { key, cas, seal, .. }: Reading<'_>,
         header: &Header,
         stream_bytes: usize,
         finished: Finished,
@@ -668,7 +685,7 @@ impl Values {
             let stored_bytes = header.header_bytes() + stream_bytes + seal.bytes;
             let logical = &finished.job.output[..original_bytes];
             let cost = finished.service + seal.service;
-            hot.offer(&Candidate { cas, logical, stored_bytes, cost });
+            hot.offer(&Candidate { key, cas, logical, stored_bytes, cost });
         }
         Logical::Value(finished.job.output.freeze(0..original_bytes))
     }

@@ -1,7 +1,7 @@
 //! Shows an estimate as one page that needs no network: the figures with their intervals, the classes, the ratio of
 //! each codec, and the curve of misses.
 
-use planner::estimate::{Curve, Estimate, Figures, Interval, Savings};
+use planner::estimate::{Estimate, Figures, Interval, PlacedCurve, Savings};
 use report::{
     Axis, BarSeries, Category, Column, Figure, Origin, Panel, Plot, Point, Report, Section, Series,
     Style, Table, Threshold,
@@ -14,7 +14,7 @@ pub(super) fn report(estimate: &Estimate) -> Report {
     let mut facts = experiments::page_facts();
     facts.extend(show::source(estimate).into_iter().map(|(name, text)| (name.to_owned(), text)));
     let mut sections = vec![savings(estimate), classes(estimate), codecs(estimate)];
-    sections.extend(estimate.curve.as_ref().map(|curve| hits(&estimate.total, curve)));
+    sections.extend(estimate.curve.as_ref().map(hits));
     Report {
         title: "What Rebate would save".to_owned(),
         subtitle: "Estimated from a sample of the values that the cache holds; intervals are 95 %."
@@ -84,7 +84,7 @@ fn codecs(estimate: &Estimate) -> Section {
     }
 }
 
-fn hits(total: &Figures, curve: &Curve) -> Section {
+fn hits(placed: &PlacedCurve) -> Section {
     let point = |point: &planner::estimate::CurvePoint| Point {
         x: point.bytes / 1e6,
         y: point.miss_ratio,
@@ -96,7 +96,7 @@ fn hits(total: &Figures, curve: &Curve) -> Section {
         label: String::new(),
         origin: Origin::Computed,
         style: Style::nth(0),
-        points: curve.points.iter().map(point).collect(),
+        points: placed.curve.points.iter().map(point).collect(),
     };
     let mut panel = Panel::lines(
         "misses",
@@ -105,11 +105,14 @@ fn hits(total: &Figures, curve: &Curve) -> Section {
         vec![series],
     );
     if let Plot::Lines(lines) = &mut panel.plot {
-        let held_mb = total.savings.rebate_item_bytes.value * total.values.value / 1e6;
-        let threshold = |name: &str, x, colour| Threshold { name: name.to_owned(), x, colour };
+        let threshold = |name: &str, bytes: f64, colour| Threshold {
+            name: name.to_owned(),
+            x: bytes / 1e6,
+            colour,
+        };
         lines.thresholds = vec![
-            threshold("items now", held_mb, 1),
-            threshold("Rebate", held_mb * total.savings.items_held_ratio.value, 2),
+            threshold("items now", placed.held_bytes, 1),
+            threshold("Rebate", placed.rebate_bytes, 2),
         ];
     }
     Section {

@@ -27,11 +27,23 @@ pub struct Estimate {
     /// The figures of each class of keys, the class with the most memory first.
     pub classes: Vec<Figures>,
     /// The miss-ratio curve of the best stored form, if one could be found.
-    pub curve: Option<Curve>,
+    pub curve: Option<PlacedCurve>,
     /// What could not be read, and what was done instead.
     pub notes: Vec<String>,
     /// What the figures assume.
     pub assumptions: Vec<String>,
+}
+
+/// A miss-ratio curve, and where on it the caches are.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlacedCurve {
+    /// The curve.
+    #[serde(flatten)]
+    pub curve: Curve,
+    /// The memory that the server's items take in Rebate (bytes).
+    pub held_bytes: f64,
+    /// The memory that Rebate has for items where the server has its own (bytes).
+    pub rebate_bytes: f64,
 }
 
 /// The figures of one class, or of all values.
@@ -267,9 +279,9 @@ pub(super) fn estimate(
     let zero = Drawn { estimate: Sums::default(), draws: vec![Sums::default(); DRAWS] };
     let all = drawn.iter().fold(zero, Drawn::plus);
     let has_rates = reading.rates.is_some();
-    let for_items = share_for_items(&reading, &strata, &all);
-    let held = |form: usize| items_held_ratio(&all, form, for_items[form]);
-    let gains = [PLAIN, BEST].map(|form| Gain::new(&reading, &strata, &all, form, held(form)));
+    let compared = Compared { reading: &reading, strata: &strata, all: &all, scale };
+    let for_items = compared.share_for_items();
+    let gains = [PLAIN, BEST].map(|form| compared.gain(form, for_items[form]));
     let figures = |drawn: &Drawn, stratum: Option<&Stratum<'_>>| {
         let rates: Vec<Rates> = match stratum {
             Some(stratum) => stratum.rates.into_iter().collect(),
@@ -318,7 +330,7 @@ pub(super) fn estimate(
         total,
         classes: classes.into_iter().map(|(_, figures)| figures).collect(),
         assumptions,
-        curve: best.curves.total,
+        curve: best.placed(),
         notes,
         source,
     }
@@ -394,44 +406,74 @@ fn items_held_ratio(drawn: &Drawn, form: usize, for_items: f64) -> Interval {
     ratio.widened(MEMORY_ERROR * ratio.value.abs())
 }
 
-/// The memory of Rebate's items over what the items of the server would take of it. memcached takes up to a page for
-/// each slab class beyond its limit, which Rebate keeps to.
-fn memory_ratio(
-    reading: &Reading,
-    strata: &[Stratum<'_>],
-    all: &Drawn,
-    items_held_ratio: Interval,
-) -> Interval {
-    let limit_bytes = reading.source.limit_bytes.filter(|bytes| *bytes > 0);
-    let memory_bytes = all.estimate.memcached_bytes;
-    let within =
-        limit_bytes.map_or(1.0, |limit_bytes| (limit_bytes as f64 / memory_bytes).min(1.0));
-    let ratio = items_held_ratio.times(within);
-    let beside_hot = 1.0 - hot_share(reading, strata, memory_bytes * within);
-    Interval { value: ratio.value * beside_hot, low: ratio.low * beside_hot, high: ratio.high }
+/// The server's items beside what Rebate would make of them.
+struct Compared<'a> {
+    reading: &'a Reading,
+    strata: &'a [Stratum<'a>],
+    all: &'a Drawn,
+    /// The items over those that were listed.
+    scale: f64,
 }
 
-/// Returns the share of the memory that the trainer leaves to items, by the stored form.
-fn share_for_items(reading: &Reading, strata: &[Stratum<'_>], all: &Drawn) -> [f64; 2] {
-    let memory_bytes = all.estimate.memcached_bytes;
-    let trainer = (reading.beside.trainer_bytes)(ByteCount(memory_bytes as u64));
-    let uses_dictionary = strata.iter().any(|stratum| stratum.uses_dictionary);
-    [1.0, if uses_dictionary { 1.0 - trainer.0 as f64 / memory_bytes.max(1.0) } else { 1.0 }]
-}
+impl Compared<'_> {
+    /// Returns the share of the memory that the trainer leaves to items, by the stored form.
+    fn share_for_items(&self) -> [f64; 2] {
+        let memory_bytes = self.all.estimate.memcached_bytes;
+        let trainer = (self.reading.beside.trainer_bytes)(ByteCount(memory_bytes as u64));
+        let uses_dictionary = self.strata.iter().any(|stratum| stratum.uses_dictionary);
+        [1.0, if uses_dictionary { 1.0 - trainer.0 as f64 / memory_bytes.max(1.0) } else { 1.0 }]
+    }
 
-/// Returns the share of the memory that hot values can take.
-fn hot_share(reading: &Reading, strata: &[Stratum<'_>], memory_bytes: f64) -> f64 {
-    let BesideItems { hot_share, hot_bytes_min, .. } = reading.beside;
-    let of_stratum = |stratum: &Stratum<'_>| {
-        let bytes = |rows: &mut dyn Iterator<Item = &Sums>| -> f64 {
-            rows.map(|sums| sums.value_bytes).sum()
+    /// Returns the share of the memory that hot values can take.
+    fn hot_share(&self, memory_bytes: f64) -> f64 {
+        let BesideItems { hot_share, hot_bytes_min, .. } = self.reading.beside;
+        let long_bytes = |stratum: &Stratum<'_>| {
+            let sum = |least: f64| -> f64 {
+                let bytes = stratum.rows.iter().map(|sums| sums.value_bytes);
+                bytes.filter(|bytes| *bytes >= least).sum()
+            };
+            let all_bytes = stratum.estimate(self.scale).value_bytes;
+            let long = sum(hot_bytes_min as f64);
+            if long > 0.0 { all_bytes * long / sum(0.0) } else { 0.0 }
         };
-        let long = |sums: &&Sums| sums.value_bytes >= hot_bytes_min as f64;
-        let share = bytes(&mut stratum.rows.iter().filter(long)) / bytes(&mut stratum.rows.iter());
-        if share > 0.0 { stratum.estimate(1.0).value_bytes * share } else { 0.0 }
-    };
-    let bytes: f64 = strata.iter().map(of_stratum).sum();
-    hot_share.min(bytes / memory_bytes)
+        hot_share.min(self.strata.iter().map(long_bytes).sum::<f64>() / memory_bytes)
+    }
+
+    /// The memory of Rebate's items over what the items of the server would take of it. memcached takes up to a page for
+    /// each slab class beyond its limit, which Rebate keeps to.
+    fn memory_ratio(&self, items_held_ratio: Interval) -> Interval {
+        let limit_bytes = self.reading.source.limit_bytes.filter(|bytes| *bytes > 0);
+        let memory_bytes = self.all.estimate.memcached_bytes;
+        let within =
+            limit_bytes.map_or(1.0, |limit_bytes| (limit_bytes as f64 / memory_bytes).min(1.0));
+        let ratio = items_held_ratio.times(within);
+        let beside_hot = 1.0 - self.hot_share(memory_bytes * within);
+        Interval { value: ratio.value * beside_hot, low: ratio.low * beside_hot, high: ratio.high }
+    }
+
+    fn gain(&self, form: usize, for_items: f64) -> Gain {
+        let sample: Vec<SampledItem> = self
+            .strata
+            .iter()
+            .flat_map(|stratum| stratum.rows.iter().map(|sums| (stratum.at, sums)))
+            .map(|(class, sums)| SampledItem {
+                class,
+                item_bytes: sums.item_bytes,
+                rebate_bytes: sums.forms[form].rebate_bytes,
+            })
+            .collect();
+        let held_bytes = self.all.estimate.forms[form].rebate_bytes;
+        let ratio = self.memory_ratio(items_held_ratio(self.all, form, for_items));
+        let sizes = Sizes::new(&sample);
+        let curves =
+            |observed: &Observed| observed.curves(self.reading.classes.len(), &sizes, held_bytes);
+        Gain {
+            evicts: self.reading.evicts,
+            curves: self.reading.observed.as_ref().map(curves).unwrap_or_default(),
+            held_bytes,
+            ratio,
+        }
+    }
 }
 
 /// What the gain in hits follows from, for one stored form.
@@ -445,35 +487,8 @@ struct Gain {
 }
 
 impl Gain {
-    fn new(
-        reading: &Reading,
-        strata: &[Stratum<'_>],
-        all: &Drawn,
-        form: usize,
-        items_held_ratio: Interval,
-    ) -> Self {
-        let sample: Vec<SampledItem> = strata
-            .iter()
-            .flat_map(|stratum| stratum.rows.iter().map(|sums| (stratum.at, sums)))
-            .map(|(class, sums)| SampledItem {
-                class,
-                item_bytes: sums.item_bytes,
-                rebate_bytes: sums.forms[form].rebate_bytes,
-            })
-            .collect();
-        let held_bytes = all.estimate.forms[form].rebate_bytes;
-        let curves = |observed: &Observed| {
-            observed.curves(reading.classes.len(), &Sizes::new(&sample), held_bytes)
-        };
-        Self {
-            evicts: reading.evicts,
-            curves: reading.observed.as_ref().map(curves).unwrap_or_default(),
-            held_bytes,
-            ratio: memory_ratio(reading, strata, all, items_held_ratio),
-        }
-    }
-
-    /// Returns the gain of a class, or of all. A cache that evicts nothing gains nothing.
+    /// Returns the gain of all requests, or of those of a class, if the whole cache gets more memory. A cache that evicts
+    /// nothing gains nothing.
     fn gain(&self, class: Option<usize>) -> Option<Interval> {
         if !self.evicts? {
             return Some(Interval::exact(0.0));
@@ -483,6 +498,12 @@ impl Gain {
             None => self.curves.total.as_ref(),
         };
         curve.map(|curve| curve.gain(self.held_bytes, self.ratio))
+    }
+
+    fn placed(self) -> Option<PlacedCurve> {
+        let Self { curves, held_bytes, ratio, .. } = self;
+        let rebate_bytes = held_bytes * ratio.value;
+        curves.total.map(|curve| PlacedCurve { curve, held_bytes, rebate_bytes })
     }
 }
 
@@ -544,9 +565,10 @@ fn assumptions(reading: &Reading, has_curve: bool) -> Vec<String> {
         all.push("The server has evicted nothing, so more room gives no more hits.");
     } else if has_curve {
         all.push(
-            "Both caches evict the least recently used item. Beyond the memory of the server, the curve is \
-             continued: as a power law of hits for the value, flat for the low end, and straight for the \
-             high end.",
+            "What Rebate's store evicts comes from a replay of the requests in a small store of its kind. The watch is \
+             short, and the store learns for longer which keys are popular, so the gain may become larger. Beyond the \
+             memory of the server, the curve is continued: as a power law of hits for the value, flat for the low end, \
+             and straight for the high end.",
         );
     }
     all.into_iter().map(str::to_owned).collect()

@@ -292,13 +292,14 @@ fn train<'a>(form: FormPolicy, values: impl Iterator<Item = &'a [u8]>) -> Option
         taken_bytes += value.len();
         taken_bytes <= SAMPLES_BYTES_MAX
     };
-    let mut trials = Trials::new(form, values.take(SAMPLES_MAX).take_while(within));
-    let mut trial = Trial { plain_bytes: trials.plain_bytes(), ..Trial::default() };
-    let candidates = trials.train(&mut trial, Dictionary::train);
-    match trial.verdict() {
-        Verdict::Adopt(index) => Some(Arc::clone(&candidates[index])),
-        Verdict::Keep | Verdict::Plain => None,
-    }
+    let trials = Trials::new(form, values.take(SAMPLES_MAX).take_while(within));
+    let (dictionary, bytes) = trials.train(Dictionary::train)?;
+    let trial = Trial {
+        plain_bytes: trials.plain_bytes(),
+        current_bytes: None,
+        candidate_bytes: Some(bytes),
+    };
+    (trial.verdict() == Verdict::Adopt).then_some(dictionary)
 }
 
 fn nanos_since(start: Instant) -> f64 {

@@ -94,7 +94,7 @@ fn run(
 }
 
 /// The most memory of the small store (bytes). Where more is followed, it gets a part of the keys.
-const BYTES_MAX: f64 = 67_108_864.0;
+const BYTES_MAX: f64 = (64 << 20) as f64;
 
 /// As many requests as are replayed.
 const REQUESTS_MAX: usize = 1 << 20;

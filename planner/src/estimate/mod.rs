@@ -35,7 +35,7 @@ use device::EngineFactory;
 use policy::FormPolicy;
 use units::ByteCount;
 
-pub use answer::{CodecRatio, Estimate, Figures, Savings};
+pub use answer::{CodecRatio, Estimate, Figures, PlacedCurve, Savings};
 pub use curve::{Curve, CurveOrigin, CurvePoint};
 pub use interval::Interval;
 pub use link::{Connect, Connection};

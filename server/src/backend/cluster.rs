@@ -690,7 +690,7 @@ fn is_non_numeric(line: &[u8]) -> bool {
 fn append(out: &mut ReplyBuffer, value: Stored<'_>) {
     match value {
         Stored::Slice(bytes) => out.text().extend_from_slice(bytes),
-        Stored::Shared(bytes) => out.value(bytes),
+        Stored::Shared(stored) | Stored::WithLogical { stored, .. } => out.value(stored),
     }
     out.text().extend_from_slice(b"\r\n");
 }

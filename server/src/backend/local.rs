@@ -108,7 +108,7 @@ impl Local {
         let steps = touch.as_ref().map_or(&[][..], |steps| &steps[..]);
         let using = |item: &Glimpse<'_>| match answer(item) {
             true => Some(None),
-            false => self.find_hot(item).map(Some),
+            false => self.find_hot(key, item).map(Some),
         };
         let how = Fetch { steps, ..Fetch::GET };
         match self.0.store.fetch_in_place(key, &how, now_s, using) {
@@ -121,8 +121,8 @@ impl Local {
         }
     }
 
-    fn find_hot(&self, item: &Glimpse<'_>) -> Option<HotValue> {
-        self.0.hot.as_ref()?.find(item)
+    fn find_hot(&self, key: &[u8], item: &Glimpse<'_>) -> Option<HotValue> {
+        self.0.hot.as_ref()?.find(key, item)
     }
 
     pub(super) fn store(&self, store: &Store<'_>, value: &Stored<'_>) -> Outcome<Written> {
@@ -138,7 +138,7 @@ impl Local {
             exptime_s: self.0.time.expiry(store.exptime_s),
             key_is_binary: false,
         };
-        self.write(&store.key, item, mode)
+        self.write_value(&store.key, item, mode, value)
     }
 
     pub(super) fn delete(&self, key: &[u8]) -> bool {
@@ -160,7 +160,7 @@ impl Local {
         let steps = self.steps(meta);
         let how = Fetch { bump: !meta.flags.has(b'u'), meta: takes_win, steps: &steps };
         let now_s = self.0.time.now_s();
-        let using = |item: &Glimpse<'_>| self.find_hot(item);
+        let using = |item: &Glimpse<'_>| self.find_hot(meta.key.bytes(), item);
         let (fetched, hot) = self.0.store.fetch_in_place(meta.key.bytes(), &how, now_s, using)?;
         let mut facts = facts(&fetched, now_s, meta.key.is_binary());
         if let (true, Some(given)) = (fetched.created, given_cas(meta)) {
@@ -187,7 +187,8 @@ impl Local {
             key_is_binary: set.meta.key.is_binary(),
         };
         let key = set.meta.key.bytes();
-        self.write(key, item, mode).map(|written| self.give(key, written, given_cas(&set.meta)))
+        let written = self.write_value(key, item, mode, value)?;
+        Ok(self.give(key, written, given_cas(&set.meta)))
     }
 
     pub(super) fn meta_delete(&self, meta: &Meta<'_>) -> Outcome<MetaOutcome> {
@@ -340,7 +341,8 @@ impl Local {
             false => Mode::Compare { cas, stale_if_older: false },
         };
         let given = version.given_cas.filter(|cas| *cas != 0);
-        self.write(key.bytes(), item, mode).map(|written| self.give(key.bytes(), written, given))
+        let written = self.write_value(key.bytes(), item, mode, value)?;
+        Ok(self.give(key.bytes(), written, given))
     }
 
     pub(super) fn flush_all(&self, delay_s: i32) {
@@ -374,6 +376,23 @@ impl Local {
         let named = named.into_iter().chain([("time", self.0.time.unix_s())]);
         let text = |(name, value): (&str, u64)| (name.to_owned(), value.to_string());
         Some(named.map(text).collect())
+    }
+
+    /// Writes an item whose stored form is `value`. If an earlier value of it is kept as a hot value, the new one is.
+    fn write_value(
+        &self,
+        key: &[u8],
+        item: NewItem<'_>,
+        mode: Mode,
+        value: &Stored<'_>,
+    ) -> Outcome<Written> {
+        let written = self.write(key, item, mode)?;
+        if let (Written::Stored { cas }, Some(hot)) = (&written, &self.0.hot)
+            && let Stored::WithLogical { stored, logical } = value
+        {
+            hot.renew(key, *cas, HotValue { logical: logical.clone(), stored_bytes: stored.len() });
+        }
+        Ok(written)
     }
 
     fn write(&self, key: &[u8], item: NewItem<'_>, mode: Mode) -> Outcome<Written> {

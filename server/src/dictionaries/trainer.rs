@@ -207,24 +207,23 @@ impl Trainer {
     fn try_forms(&mut self, class: &Arc<Class>, history: &mut History, now: Nanos) {
         class.want_samples(0);
         let samples = class.samples().lock().take(&self.dictionaries.samples);
-        // Its contexts are not kept, because minutes may pass until the next trial.
-        let mut trials = Trials::new(self.options.form, samples.iter().map(|sample| &**sample));
+        let trials = Trials::new(self.options.form, samples.iter().map(|sample| &**sample));
         self.options.counters.trials.up();
         history.trials += 1;
         let current = class.dictionary();
         let mut trial = Trial {
             plain_bytes: trials.plain_bytes(),
             current_bytes: current.as_ref().map(|current| trials.bytes_with(current)),
-            candidate_bytes: Vec::new(),
+            candidate_bytes: None,
         };
-        let candidates = self.candidates(class, history, &trials, &mut trial);
+        let candidate = self.candidate(class, history, &trials, &mut trial);
         let logical_bytes = trials.logical_bytes().max(1) as f64;
-        match trial.verdict() {
-            Verdict::Adopt(index) if self.adopt(class, &candidates[index]) => {
-                let share = trial.candidate_bytes[index] as f64 / logical_bytes;
+        match (trial.verdict(), candidate) {
+            (Verdict::Adopt, Some(candidate)) if self.adopt(class, &candidate) => {
+                let share = trial.candidate_bytes.unwrap_or(0) as f64 / logical_bytes;
                 tracing::info!(
                     class = class.name(),
-                    id = %candidates[index].id(),
+                    id = %candidate.id(),
                     "new dictionary: values take {:.0} % of their size instead of {:.0} %",
                     100.0 * share,
                     100.0 * trial.current_bytes.unwrap_or(trial.plain_bytes) as f64 / logical_bytes,
@@ -232,39 +231,43 @@ impl Trainer {
                 (history.share_adopted, history.trials) = (share, 0);
                 history.pause = PAUSE_MIN;
             }
-            Verdict::Plain => class.choose(Choice::Plain),
-            Verdict::Keep | Verdict::Adopt(_) if current.is_none() => class.choose(Choice::Plain),
-            Verdict::Keep | Verdict::Adopt(_) => {}
+            (Verdict::Plain, _) => class.choose(Choice::Plain),
+            (Verdict::Keep | Verdict::Adopt, _) if current.is_none() => {
+                class.choose(Choice::Plain);
+            }
+            (Verdict::Keep | Verdict::Adopt, _) => {}
         }
         history.rest(now);
     }
 
-    /// Adds new dictionaries to the trial, if it may need one: the one that another process published, or else newly
-    /// trained ones. Returns them in the trial's order.
-    fn candidates(
+    /// Adds a new dictionary to the trial, if it may need one, and returns it: the one that another process published, or
+    /// else the best of newly trained ones.
+    fn candidate(
         &mut self,
         class: &Arc<Class>,
         history: &History,
         trials: &Trials<'_>,
         trial: &mut Trial,
-    ) -> Vec<Arc<Dictionary>> {
+    ) -> Option<Arc<Dictionary>> {
         let share = |bytes: u64| bytes as f64 / trials.logical_bytes().max(1) as f64;
         let has_drifted =
             trial.current_bytes.is_none_or(|b| has_drifted(history.share_adopted, share(b)));
         if has_drifted && let Some(published) = self.options.publisher.published(class) {
-            trial.candidate_bytes = vec![trials.bytes_with(&published)];
-            if matches!(trial.verdict(), Verdict::Adopt(_)) {
-                return vec![published];
+            trial.candidate_bytes = Some(trials.bytes_with(&published));
+            if trial.verdict() == Verdict::Adopt {
+                return Some(published);
             }
-            trial.candidate_bytes.clear();
+            trial.candidate_bytes = None;
         }
         if !has_drifted && history.trials > EARLY_TRIALS {
-            return Vec::new();
+            return None;
         }
-        let candidates = trials.train(trial, self.options.train);
-        let trained = candidates.iter().filter(|candidate| !candidate.has_effort());
-        self.options.counters.trained.add(trained.count() as u64);
-        candidates
+        let TrainerOptions { train, counters, .. } = &self.options;
+        let (candidate, bytes) = trials.train(|samples, bytes_max| {
+            train(samples, bytes_max).inspect(|_| counters.trained.up())
+        })?;
+        trial.candidate_bytes = Some(bytes);
+        Some(candidate)
     }
 
     fn adopt(&mut self, class: &Arc<Class>, dictionary: &Arc<Dictionary>) -> bool {

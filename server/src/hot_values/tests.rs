@@ -27,19 +27,29 @@ fn hot() -> HotValues {
     hot_on(&store(ByteCount::mib(8), true))
 }
 
-/// Offers a value of this length and cost as often as it is read.
+/// Offers a value of this length and cost as often as it is read. The version is also the key.
 fn read(hot: &HotValues, cas: u64, bytes: usize, cost_us: u64, times: usize) {
-    let logical = vec![cas as u8; bytes];
+    read_version(hot, &cas.to_le_bytes(), cas, &vec![cas as u8; bytes], cost_us, times);
+}
+
+fn read_version(hot: &HotValues, key: &[u8], cas: u64, logical: &[u8], cost_us: u64, times: usize) {
     for _ in 0..times {
-        if hot.find(&frame(cas)).is_none() {
+        if hot.find(key, &frame(cas)).is_none() {
             let cost = Nanos::micros(cost_us);
-            hot.offer(&Candidate { cas, logical: &logical, stored_bytes: 10, cost });
+            hot.offer(&Candidate { key, cas, logical, stored_bytes: 10, cost });
         }
     }
 }
 
 fn is_kept(hot: &HotValues, cas: u64) -> bool {
-    hot.find(&frame(cas)).is_some()
+    hot.find(&cas.to_le_bytes(), &frame(cas)).is_some()
+}
+
+/// Writes a new value of `key`, which gets version `cas`.
+fn write(hot: &HotValues, key: &[u8], cas: u64, logical: &[u8]) {
+    if let Some(logical) = hot.copy_of_new(key, logical) {
+        hot.renew(key, cas, HotValue { logical, stored_bytes: 10 });
+    }
 }
 
 #[test]
@@ -48,20 +58,68 @@ fn a_value_is_kept_from_its_second_read() {
     read(&hot, 1, 1_000, 10, 1);
     assert!(!is_kept(&hot, 1));
     read(&hot, 1, 1_000, 10, 1);
-    let found = hot.find(&frame(1)).expect("it was read twice");
+    let found = hot.find(&1_u64.to_le_bytes(), &frame(1)).expect("it was read twice");
     assert_eq!((&found.logical[..], found.stored_bytes), (&[1; 1_000][..], 10));
-    assert!(!is_kept(&hot, 2), "another version is another value");
+    assert!(!is_kept(&hot, 2));
+    let other = hot.find(&1_u64.to_le_bytes(), &frame(2));
+    assert!(other.is_none(), "another version is another value");
+}
+
+#[test]
+fn a_new_value_of_a_kept_item_is_kept_at_once() {
+    let hot = hot();
+    read_version(&hot, b"key", 1, &[1; 1_000], 10, 2);
+    write(&hot, b"key", 5, &[5; 2_000]);
+    assert!(hot.find(b"key", &frame(1)).is_none());
+    let found = hot.find(b"key", &frame(5)).expect("the item was read often");
+    assert_eq!(found.logical, [5; 2_000][..]);
+    assert_eq!(hot.stats().items, 1);
+    // Nobody reads this item.
+    write(&hot, b"other", 6, &[6; 1_000]);
+    assert!(hot.find(b"other", &frame(6)).is_none());
+}
+
+#[test]
+fn an_older_value_never_replaces_a_newer_one() {
+    let hot = hot();
+    read_version(&hot, b"key", 5, &[5; 1_000], 10, 2);
+    write(&hot, b"key", 4, &[4; 1_000]);
+    read_version(&hot, b"key", 3, &[3; 1_000], 10, 5);
+    let is_found = |cas| hot.find(b"key", &frame(cas)).is_some();
+    assert!(is_found(5) && !is_found(4) && !is_found(3));
+}
+
+#[test]
+fn a_read_after_a_write_keeps_the_value_at_once() {
+    let hot = hot();
+    read_version(&hot, b"key", 1, &[1; 1_000], 10, 2);
+    // The new value was too short to be kept. The one after it is not.
+    write(&hot, b"key", 5, &[5; 10]);
+    read_version(&hot, b"key", 6, &[6; 1_000], 10, 1);
+    assert!(hot.find(b"key", &frame(6)).is_some());
+    assert_eq!(hot.stats().items, 1);
+}
+
+#[test]
+fn a_longer_value_makes_room_for_itself() {
+    let hot = hot();
+    (0..1_000).for_each(|cas| read(&hot, cas, 1_000, 10, 2));
+    let kept: Vec<u64> = (0..1_000).filter(|cas| is_kept(&hot, *cas)).collect();
+    for cas in &kept {
+        write(&hot, &cas.to_le_bytes(), 10_000 + cas, &[7; 3_000]);
+        assert!(hot.stats().bytes <= LIMIT_BYTES);
+    }
+    let items = hot.stats().items;
+    assert!(items > 50 && items < kept.len() as u64, "{items} of {}", kept.len());
 }
 
 #[test]
 fn only_frames_are_searched() {
     let hot = hot();
     read(&hot, 1, 1_000, 10, 2);
-    assert!(hot.find(&Glimpse { value: Some(b"text"), ..frame(1) }).is_none());
-    assert!(
-        hot.find(&Glimpse { value: None, ..frame(1) }).is_some(),
-        "a long value may be a frame"
-    );
+    let found = |value| hot.find(&1_u64.to_le_bytes(), &Glimpse { value, ..frame(1) });
+    assert!(found(Some(b"text")).is_none());
+    assert!(found(None).is_some(), "a long value may be a frame");
 }
 
 #[test]

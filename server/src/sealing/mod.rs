@@ -152,7 +152,7 @@ impl Sealer {
         let Seal { header, task, ring } = self.next_seal(key, original_bytes);
         let active = ring.active();
         let input = match stored {
-            Stored::Shared(bytes) => Input::heap(bytes),
+            Stored::Shared(stored) | Stored::WithLogical { stored, .. } => Input::heap(stored),
             Stored::Slice(bytes) => {
                 counters.values.copies.up();
                 counters.values.copied_bytes.add(bytes.len() as u64);

@@ -245,6 +245,12 @@ impl Embedded {
         }
     }
 
+    /// Returns the hash by which the store finds `key`. It depends on the store's seed.
+    #[must_use]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        self.hash.hash_one(key)
+    }
+
     /// Lends `bytes` of the store's memory to the caller. If there is too little free memory, the store evicts
     /// items. Returns false if it may not evict, and then lends nothing.
     pub fn lend(&self, bytes: u64, now_s: u32) -> bool {
@@ -436,7 +442,7 @@ impl Embedded {
 
     /// Returns the number of the key's shard, and the key with its tag.
     fn locate<'a>(&self, key: &'a [u8]) -> (usize, Key<'a>) {
-        let hash = self.hash.hash_one(key);
+        let hash = self.hash(key);
         let shard = (hash >> SHARD_SHIFT) as usize & (self.shards.len() - 1);
         (shard, Key { bytes: key, tag: Tag::of_hash(hash) })
     }
