@@ -7,6 +7,12 @@ use smallvec::SmallVec;
 use super::{Failure, Issue, MetaItem, Outcome, Written};
 use crate::upstream::{Answer, LinkError, Returned, Value};
 
+impl<T> Issue<T> {
+    pub(crate) const fn is_ready(&self) -> bool {
+        matches!(self, Issue::Ready(_))
+    }
+}
+
 impl Issue<Outcome<Written>> {
     /// Returns the outcome, and whether the store answers the flag `s` of an ms.
     pub(crate) async fn written_and_sized(self) -> (Outcome<Written>, bool) {

@@ -27,12 +27,12 @@ pub(crate) fn start_trainer(
     // Not the whole plan: a training that outlasts the server must not hold its devices.
     let (embedded, dictionaries) = (plan.embedded.clone(), Arc::clone(&plan.dictionaries));
     let platform = plan.platform;
-    let after_turn = move |has_trained| {
+    let after_turn = move |has_tried| {
         if let Some(embedded) = &embedded {
             embedded.reserve(dictionaries.reserved_bytes());
         }
-        if has_trained {
-            // The samples and the trainer's tables were a few MiB, between dictionaries that stay.
+        if has_tried {
+            // The samples, the codecs and the trainer's tables were a few MiB, between dictionaries that stay.
             (platform.trim_heap)();
         }
     };

@@ -108,8 +108,8 @@ impl Trainer {
         }
     }
 
-    /// Looks at every class, and tries new forms for at most one of them. Returns whether it trained dictionaries,
-    /// which takes some ten milliseconds.
+    /// Looks at every class, and tries new forms for at most one of them. Returns whether it did, which takes some
+    /// milliseconds, or some ten if it trained dictionaries.
     pub(crate) fn turn(&mut self, now: Nanos) -> bool {
         let elapsed = now.since(self.turned_at);
         self.turned_at = now;
@@ -135,7 +135,7 @@ impl Trainer {
             (matches!(entry.1.choice(), Choice::Undecided), entry.1.counts().writes)
         };
         let ready = classes.iter().filter(is_ready).max_by_key(order);
-        let trained = self.options.counters.trained.read();
+        let has_tried = ready.is_some();
         if let Some((hash, class)) = ready
             && let Some(mut history) = self.histories.remove(hash)
         {
@@ -143,7 +143,7 @@ impl Trainer {
             self.histories.insert(*hash, history);
         }
         self.dictionaries.tidy();
-        self.options.counters.trained.read() > trained
+        has_tried
     }
 
     /// Lets classes be stored without a dictionary whose values are so large that there is no memory for enough

@@ -12,10 +12,11 @@ use protocol::{MetaKey, Parse, Refusal, refusal};
 use super::connection::{BEGINNING_BYTES, INPUT_BYTES};
 use super::pipeline::{Issued, Load, Pending};
 use super::{Session, edit};
-use crate::backend::Failure;
+use crate::backend::{Backend, Failure, GetIssue};
 use crate::connection_table::State;
 use crate::counters::CommandKind;
 use crate::errors::{self, ErrorKind, FailedCommand};
+use crate::upstream::Traffic;
 use crate::values::Body;
 
 /// The next step of a session.
@@ -158,7 +159,13 @@ impl Session {
             Some(traffic) => traffic,
             None => self.admit_after(&command, load, pending).await,
         };
-        let issued = self.issue_store(store, Body::Slice(value), traffic).await;
+        let issue = self.issue_store(store, Body::Slice(value), traffic).await;
+        if pending.is_empty() && issue.is_ready() {
+            (self.answered, self.command) = (None, FailedCommand::Set);
+            self.settle_store(issue, store).await;
+            return self.record(CommandKind::Set, since);
+        }
+        let issued = Issued::Store { issue, store: *store };
         self.push(Pending { since, issued }, pending).await;
     }
 
@@ -204,6 +211,9 @@ impl Session {
     ) {
         let since = Instant::now();
         self.note_lookups(&command);
+        if pending.is_empty() && self.serve_from_memory(&command, since).await {
+            return;
+        }
         let load = Load::new(&command, 0);
         let is_alone = match &command {
             Command::Get(get) => load.keys > 1 && load.keys > self.keys_at_once(get.keys),
@@ -225,10 +235,34 @@ impl Session {
                 let issue = self.context.backend.touch(key, exptime_s, traffic);
                 Issued::Touch { issue, noreply }
             }
-            Command::MetaGet(meta) => self.issue_meta_get(meta, traffic),
+            Command::MetaGet(meta) => {
+                let issue = self.issue_meta_get(&meta, traffic, None);
+                Issued::MetaGet(meta, issue)
+            }
             _ => unreachable!("a command that is served alone"),
         };
         self.push(Pending { since, issued }, pending).await;
+    }
+
+    /// Serves a get of one item of the embedded store. Returns false for other commands. The answer is ready at once, so
+    /// nothing is kept of the command until then.
+    async fn serve_from_memory(&mut self, command: &Command<'_>, since: Instant) -> bool {
+        let Backend::Local(local) = &self.context.backend else { return false };
+        match command {
+            Command::Get(get) if get.keys.is_one() => {
+                let issue = GetIssue::Local(local.clone());
+                (self.answered, self.command) = (None, FailedCommand::from(command));
+                self.reply_get(get, issue).await;
+            }
+            Command::MetaGet(meta) => {
+                (self.answered, self.command) = (None, FailedCommand::MetaGet);
+                let issue = self.issue_meta_get(meta, Traffic::Interactive, None);
+                self.reply_meta_get(meta, issue).await;
+            }
+            _ => return false,
+        }
+        self.record(CommandKind::Get, since);
+        true
     }
 
     /// Serves a command that runs after all earlier commands and before all later ones.

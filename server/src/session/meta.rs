@@ -10,7 +10,6 @@ use bytes::Bytes;
 
 use super::budget::charged;
 use super::edit::{Extend, Vivify};
-use super::pipeline::Issued;
 use super::text::count_cas;
 use super::watch::StoredBy;
 use super::{Session, edit};
@@ -28,12 +27,7 @@ pub(super) enum ItemIssue {
 }
 
 impl Session {
-    pub(super) fn issue_meta_get<'a>(&self, meta: Meta<'a>, traffic: Traffic) -> Issued<'a> {
-        let issue = self.ask_meta_get(&meta, traffic, None);
-        Issued::MetaGet(meta, issue)
-    }
-
-    fn ask_meta_get(
+    pub(super) fn issue_meta_get(
         &self,
         meta: &Meta<'_>,
         traffic: Traffic,
@@ -61,7 +55,7 @@ impl Session {
                 let backend = &self.context.backend;
                 backend.plain_meta_get(meta, with_value, traffic, permit).item().await?
             }
-            false => self.ask_meta_get(meta, traffic, permit).meta_item().await?,
+            false => self.issue_meta_get(meta, traffic, permit).meta_item().await?,
         };
         Ok(item.map(|MetaItem { facts, value, hot, version }| {
             let returned = over_budget.returned.as_ref();

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use protocol::command::{Command, Get, Keys, Store, StoreVerb};
+use protocol::command::{Command, Get, Keys, Store};
 use protocol::meta::Meta;
 use protocol::reply::Reply;
-use protocol::{Key, MetaKey};
+use protocol::Key;
 
 use super::Session;
 use super::connection::OUT_BYTES_MAX;
@@ -16,7 +16,7 @@ use super::dispatch::{Step, Wire};
 use super::order::Effect;
 use super::packets::PacketIssue;
 use super::reply_to::ReplyTo;
-use super::text::{self, count_cas, count_hit};
+use super::text::{self, count_hit};
 use crate::backend::{GetIssue, Issue, MetaItem, Outcome, Written};
 use crate::counters::CommandKind;
 use crate::errors::FailedCommand;
@@ -86,11 +86,9 @@ impl Issued<'_> {
     const fn is_ready(&self) -> bool {
         match self {
             Issued::Get(_, issue) => matches!(issue, GetIssue::Local(_)),
-            Issued::Store { issue, .. } => matches!(issue, Issue::Ready(_)),
-            Issued::Delete { issue, .. } | Issued::Touch { issue, .. } => {
-                matches!(issue, Issue::Ready(_))
-            }
-            Issued::MetaGet(_, issue) => matches!(issue, Issue::Ready(_)),
+            Issued::Store { issue, .. } => issue.is_ready(),
+            Issued::Delete { issue, .. } | Issued::Touch { issue, .. } => issue.is_ready(),
+            Issued::MetaGet(_, issue) => issue.is_ready(),
             Issued::Packet(_, issue) => issue.is_ready(),
         }
     }
@@ -286,17 +284,7 @@ impl Session {
             Issued::MetaGet(meta, issue) => self.reply_meta_get(&meta, issue).await,
             // The future is boxed, so that sessions that speak text do not reserve memory for it.
             Issued::Packet(to, issue) => Box::pin(self.settle_packet(to, issue)).await,
-            Issued::Store { issue, store } => {
-                let outcome = issue.written().await;
-                if let (Ok(Written::NotStored), StoreVerb::Add) = (&outcome, store.verb) {
-                    self.context.examine_after_add(&MetaKey::from(store.key)).await;
-                }
-                if store.verb == StoreVerb::Cas {
-                    count_cas(&self.context.counters.commands, &outcome);
-                }
-                self.note_stored(&(&store).into(), &outcome);
-                self.reply_written(outcome, store.noreply);
-            }
+            Issued::Store { issue, store } => self.settle_store(issue, &store).await,
             Issued::Delete { issue, noreply, key, bytes_before } => {
                 let outcome = issue.was_there().await;
                 if let Ok(true) = outcome {

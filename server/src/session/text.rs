@@ -1,6 +1,6 @@
 //! Serves the text commands on items.
 
-use protocol::command::{Arithmetic, Get, Store};
+use protocol::command::{Arithmetic, Get, Store, StoreVerb};
 use protocol::reply::{self, Reply};
 use protocol::{Key, Meta, MetaFlags, MetaKey, refusal};
 
@@ -13,7 +13,7 @@ use super::pipeline::Issued;
 use super::watch::StoredBy;
 use super::{Session, edit};
 use crate::backend::{
-    Count, Failure, GetIssue, Item, Items, Local, LocalGet, Outcome, OverBudget, Written,
+    Count, Failure, GetIssue, Issue, Item, Items, Local, LocalGet, Outcome, OverBudget, Written,
 };
 use crate::budget::Permit;
 use crate::counters::Commands;
@@ -26,18 +26,30 @@ impl Session {
         Issued::Get(get, self.context.backend.get(&get, traffic, SmallVec::new()))
     }
 
-    pub(super) async fn issue_store<'k>(
+    pub(super) async fn issue_store(
         &self,
-        store: &Store<'k>,
+        store: &Store<'_>,
         value: Body<'_>,
         traffic: Traffic,
-    ) -> Issued<'k> {
+    ) -> Issue<Outcome<Written>> {
         self.context.counters.commands.cmd_set.up_unshared();
         self.note_lookup(&store.key);
         let stored = self.context.values.pack(&store.key, value, None).await;
         self.note_length(&store.key, stored.as_slice().len());
-        let issue = self.context.backend.store(store, stored, traffic);
-        Issued::Store { issue, store: *store }
+        self.context.backend.store(store, stored, traffic)
+    }
+
+    /// Writes the answer to a store.
+    pub(super) async fn settle_store(&mut self, issue: Issue<Outcome<Written>>, store: &Store<'_>) {
+        let outcome = issue.written().await;
+        if let (Ok(Written::NotStored), StoreVerb::Add) = (&outcome, store.verb) {
+            self.context.examine_after_add(&MetaKey::from(store.key)).await;
+        }
+        if store.verb == StoreVerb::Cas {
+            count_cas(&self.context.counters.commands, &outcome);
+        }
+        self.note_stored(&store.into(), &outcome);
+        self.reply_written(outcome, store.noreply);
     }
 
     pub(super) fn issue_delete<'a>(
@@ -69,8 +81,8 @@ impl Session {
             return self.reply_written(outcome, store.noreply);
         }
         let traffic = self.traffic_alone(0, value.as_slice().len());
-        let issued = self.issue_store(store, value, traffic).await;
-        self.settle(issued).await;
+        let issue = self.issue_store(store, value, traffic).await;
+        self.settle_store(issue, store).await;
     }
 
     pub(super) async fn arithmetic(&mut self, arithmetic: &Arithmetic<'_>) {
