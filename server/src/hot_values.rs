@@ -29,6 +29,7 @@ pub(crate) struct HotValues {
     items: AtomicUsize,
     held_bytes: AtomicU64,
     admissions: AtomicU64,
+    renewals: AtomicU64,
     evictions: AtomicU64,
 }
 
@@ -57,6 +58,7 @@ pub(crate) struct HotStats {
     /// The bytes that the store has lent: values, and the counts of reads.
     pub(crate) bytes: u64,
     pub(crate) admissions: u64,
+    pub(crate) renewals: u64,
     pub(crate) evictions: u64,
 }
 
@@ -81,6 +83,7 @@ impl HotValues {
             items: AtomicUsize::new(0),
             held_bytes: AtomicU64::new(counts_bytes),
             admissions: AtomicU64::new(0),
+            renewals: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
             store,
             time,
@@ -100,25 +103,36 @@ impl HotValues {
         self.shard(hash).read().find(hash, version)
     }
 
-    /// Returns a copy of `logical`, the new value of an item, if the item's earlier value is kept and this one may be.
+    /// Returns whether a new value of an item would be kept: its earlier value is, and is read.
     #[inline]
-    pub(crate) fn copy_of_new(&self, key: &[u8], logical: &[u8]) -> Option<Bytes> {
-        if self.is_empty() || !self.may_keep(logical.len()) {
-            return None;
+    pub(crate) fn would_renew(&self, key: &[u8], logical_bytes: usize) -> bool {
+        if self.is_empty() || !self.may_keep(logical_bytes) {
+            return false;
         }
         let hash = self.store.hash(key);
-        let is_kept = self.shard(hash).read().places.contains_key(&hash);
-        is_kept.then(|| Bytes::copy_from_slice(logical))
+        let shard = self.shard(hash).read();
+        let entry = shard.places.get(&hash).map(|place| &shard.entries[*place]);
+        entry.is_some_and(|entry| entry.may_be_renewed(logical_bytes))
     }
 
     /// Keeps the value that an item got with version `cas`, if an earlier value of the item is kept.
-    pub(crate) fn renew(&self, key: &[u8], cas: u64, value: HotValue) {
+    pub(crate) fn renew(&self, key: &[u8], cas: u64, logical: &[u8], stored_bytes: usize) {
         let hash = self.store.hash(key);
-        let Some(older) = self.remove_older(hash, cas) else { return };
-        let bytes_ratio = value.logical.len() as f64 / older.value.logical.len() as f64;
-        let cost = Nanos((older.worth.cost.0 as f64 * bytes_ratio) as u64);
-        let worth = Worth { cas, cost, reads: older.worth.reads };
-        self.keep(hash, worth, value.logical.len(), || value);
+        let is_older = |entry: &Entry| entry.worth.cas < cas && entry.may_be_renewed(logical.len());
+        let older = {
+            let mut shard = self.shard(hash).write();
+            let place = shard.places.get(&hash).copied();
+            let place = place.filter(|place| is_older(&shard.entries[*place]));
+            place.map(|place| self.remove(&mut shard, place))
+        };
+        let Some(Entry { worth: Worth { cost, reads, renewals, .. }, value, .. }) = older else {
+            return;
+        };
+        let bytes_ratio = logical.len() as f64 / value.logical.len() as f64;
+        let cost = Nanos((cost.0 as f64 * bytes_ratio) as u64);
+        let worth = Worth { cas, cost, reads, renewals: renewals + 1 };
+        let is_kept = self.keep(hash, worth, logical, stored_bytes);
+        self.tally(is_kept, false);
     }
 
     /// Counts a read that had to decompress its value, and keeps the value if it is worth more than those that it
@@ -130,11 +144,10 @@ impl HotValues {
             return;
         }
         let hash = self.store.hash(key);
-        let Some(reads) = self.count(hash, cas) else { return };
-        self.keep(hash, Worth { cas, cost, reads }, logical.len(), || HotValue {
-            logical: Bytes::copy_from_slice(logical),
-            stored_bytes,
-        });
+        let Some((reads, is_new)) = self.count(hash, cas) else { return };
+        let worth = Worth { cas, cost, reads, renewals: 0 };
+        let is_kept = self.keep(hash, worth, logical, stored_bytes);
+        self.tally(is_kept, is_new);
     }
 
     pub(crate) fn stats(&self) -> HotStats {
@@ -142,6 +155,7 @@ impl HotValues {
             items: self.items.load(Ordering::Relaxed) as u64,
             bytes: self.held_bytes.load(Ordering::Relaxed),
             admissions: self.admissions.load(Ordering::Relaxed),
+            renewals: self.renewals.load(Ordering::Relaxed),
             evictions: self.evictions.load(Ordering::Relaxed),
         }
     }
@@ -155,53 +169,56 @@ impl HotValues {
         logical_bytes >= VALUE_BYTES_MIN && logical_bytes as u64 + ENTRY_BYTES <= bytes_max
     }
 
-    /// Counts a read that found no value here. Returns the reads of the item, unless this is its first one or a value at
-    /// least as new is kept.
-    fn count(&self, hash: u64, cas: u64) -> Option<Reads> {
-        if let Some(older) = self.remove_older(hash, cas) {
-            return Some(older.worth.reads);
-        }
+    /// Counts a read that found no value here. Returns the reads of the item and whether no earlier value of it is kept,
+    /// which is removed. Returns none if this is its first read, or a value at least as new is kept.
+    fn count(&self, hash: u64, cas: u64) -> Option<(Reads, bool)> {
         let mut shard = self.shard(hash).write();
-        if shard.places.contains_key(&hash) {
+        let Some(place) = shard.places.get(&hash).copied() else {
+            let recent = shard.count(hash);
+            let reads = || Reads { before: 0, recent: AtomicU32::new(recent) };
+            return (recent >= READS_MIN).then(|| (reads(), true));
+        };
+        if shard.entries[place].worth.cas >= cas {
             return None;
         }
-        let recent = shard.count(hash);
-        (recent >= READS_MIN).then(|| Reads { before: 0, recent: AtomicU32::new(recent) })
+        shard.count_read();
+        let mut reads = self.remove(&mut shard, place).worth.reads;
+        let recent = reads.recent.get_mut();
+        *recent = recent.saturating_add(1);
+        Some((reads, false))
     }
 
-    /// Removes the value of an item if it is older than version `cas`.
-    fn remove_older(&self, hash: u64, cas: u64) -> Option<Entry> {
-        let mut shard = self.shard(hash).write();
-        let place = *shard.places.get(&hash)?;
-        (shard.entries[place].worth.cas < cas).then(|| self.remove(&mut shard, place))
-    }
-
-    /// Keeps a value with this length, if it is worth more than those that it displaces.
-    fn keep(
-        &self,
-        hash: u64,
-        worth: Worth,
-        logical_bytes: usize,
-        value: impl FnOnce() -> HotValue,
-    ) {
-        let bytes = logical_bytes as u64 + ENTRY_BYTES;
+    /// Keeps a value if it is worth more than those that it displaces. Returns whether it does.
+    fn keep(&self, hash: u64, worth: Worth, logical: &[u8], stored_bytes: usize) -> bool {
+        let bytes = logical.len() as u64 + ENTRY_BYTES;
         let is_lent =
             self.make_room(hash, &worth, bytes) && self.store.lend(bytes, self.time.now_s());
         if !is_lent {
-            return;
+            return false;
         }
         // No lock is held here: the store may evict, and the copy takes a while.
-        let value = value();
+        let value = HotValue { logical: Bytes::copy_from_slice(logical), stored_bytes };
         let mut shard = self.shard(hash).write();
         if shard.held_bytes + bytes > self.shard_bytes_max || shard.places.contains_key(&hash) {
             drop(shard);
             self.store.take_back(bytes);
-            return;
+            return false;
         }
         shard.insert(Entry { hash, worth, value, bytes });
         self.items.fetch_add(1, Ordering::Relaxed);
         self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.admissions.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Counts what became of a value. If it is not new, it took the place of an earlier one.
+    fn tally(&self, is_kept: bool, is_new: bool) {
+        let counter = match (is_kept, is_new) {
+            (true, true) => &self.admissions,
+            (true, false) => &self.renewals,
+            (false, false) => &self.evictions,
+            (false, true) => return,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Evicts values that are worth less until there is room for these bytes. Returns whether there is.
@@ -260,6 +277,17 @@ struct Worth {
     /// The time that decompression takes.
     cost: Nanos,
     reads: Reads,
+    /// The number of values since the cost was measured.
+    renewals: u8,
+}
+
+impl Entry {
+    /// Returns whether a new value of this length would be kept without a measurement of its cost.
+    fn may_be_renewed(&self, logical_bytes: usize) -> bool {
+        let (long, short) = (self.value.logical.len(), logical_bytes);
+        let is_alike = long <= 2 * short && short <= 2 * long;
+        is_alike && self.worth.renewals < RENEWALS_MAX && self.worth.per_byte(self.bytes) > 0.0
+    }
 }
 
 /// The reads of an item.
@@ -310,6 +338,12 @@ impl Shard {
 
     /// Counts a read of a value that is not kept. Returns the number of its reads.
     fn count(&mut self, hash: u64) -> u32 {
+        self.count_read();
+        self.sketch.count(hash)
+    }
+
+    /// Counts a read of any value in this period.
+    fn count_read(&mut self) {
         let reads = self.reads.get_mut();
         *reads = reads.saturating_add(1);
         let is_halved = self.halved >= self.sketch.counts().max(self.entries.len());
@@ -318,7 +352,6 @@ impl Shard {
         } else if *reads as usize >= READS_PER_COUNT * self.sketch.counts() {
             (*reads, self.halved) = (0, 0);
         }
-        self.sketch.count(hash)
     }
 
     /// Halves some counts, so that reads count less the older they are. What was not read since the last time, such as
@@ -420,6 +453,9 @@ const ENTRY_BYTES: u64 = 192;
 
 /// A value is kept from this read of its item on. The first read says nothing about later ones.
 const READS_MIN: u32 = 2;
+
+/// The new values of an item that are kept before one of them has to be read, which measures the cost again.
+const RENEWALS_MAX: u8 = 8;
 
 /// The memory for which a sketch has one more counter in each row (bytes), and the most counters of a row.
 const BYTES_PER_COUNT: u64 = 512;

@@ -116,7 +116,7 @@ impl<'a> Body<'a> {
 pub(crate) enum Stored<'a> {
     Slice(&'a [u8]),
     Shared(Bytes),
-    /// The stored form of a value that may be kept in its logical form too.
+    /// The compressed form of a value that is kept in its logical form too.
     WithLogical {
         stored: Bytes,
         logical: Bytes,
@@ -128,16 +128,6 @@ impl Stored<'_> {
         match self {
             Stored::Slice(bytes) => bytes,
             Stored::Shared(stored) | Stored::WithLogical { stored, .. } => stored,
-        }
-    }
-
-    /// Adds the logical form to a stored form that is not the same.
-    fn with_logical(self, logical: Option<Bytes>) -> Self {
-        match (self, logical) {
-            (Stored::Shared(stored), Some(logical)) if frame::must_wrap(&stored) => {
-                Stored::WithLogical { stored, logical }
-            }
-            (stored, _) => stored,
         }
     }
 }
@@ -260,8 +250,6 @@ impl Values {
             rules.form = rules.form.with_spare_memory();
         }
         let original_bytes = body.as_slice().len();
-        let hot = self.0.hot.as_ref();
-        let logical = hot.and_then(|hot| hot.copy_of_new(key, body.as_slice()));
         let class = match (1..=rules.dictionary_value_bytes_max).contains(&original_bytes) {
             true => self.0.dictionaries.class(key, body.as_slice()),
             false => None,
@@ -309,7 +297,7 @@ impl Values {
         };
         counters.logical_bytes_written.add_unshared(original_bytes as u64);
         counters.stored_bytes_written.add_unshared(stored.as_slice().len() as u64);
-        stored.with_logical(logical)
+        stored
     }
 
     /// Returns the logical form of a value that the store returned, which is `hot` if it is kept, or else `stored`.
@@ -535,9 +523,19 @@ impl Values {
                 self.0.runtime.wrote(finished.path.device, header.checksum, output_bytes);
                 let mut output = finished.job.output;
                 header.encode(&mut output);
-                Stored::Shared(output.freeze(0..plan.header_bytes + output_bytes))
+                let stored = output.freeze(0..plan.header_bytes + output_bytes);
+                self.compressed(key, stored, plan.original)
             }
             _ => self.incompressible(key, plan.original),
+        }
+    }
+
+    /// Returns a compressed value, with its logical form if an earlier value of the key is kept in it.
+    fn compressed(&self, key: &[u8], stored: Bytes, logical: Bytes) -> Stored<'static> {
+        let hot = self.0.hot.as_ref();
+        match hot.is_some_and(|hot| hot.would_renew(key, logical.len())) {
+            true => Stored::WithLogical { stored, logical },
+            false => Stored::Shared(stored),
         }
     }
 

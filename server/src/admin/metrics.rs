@@ -653,8 +653,10 @@ fn hot(page: &mut Exposition, stats: &HotStats) {
     page.gauge("rebate_hot_items", "Logical values of compressed items that are kept.")
         .sample(&[], stats.items);
     page.gauge("rebate_hot_bytes", "Memory of the store that they take.").sample(&[], stats.bytes);
-    page.counter("rebate_hot_admissions_total", "Values that began to be kept.")
+    page.counter("rebate_hot_admissions_total", "Items whose value began to be kept.")
         .sample(&[], stats.admissions);
+    page.counter("rebate_hot_renewals_total", "New values of such items that replaced older ones.")
+        .sample(&[], stats.renewals);
     page.counter("rebate_hot_evictions_total", "Kept values that made way for others.")
         .sample(&[], stats.evictions);
 }

@@ -138,7 +138,9 @@ impl Local {
             exptime_s: self.0.time.expiry(store.exptime_s),
             key_is_binary: false,
         };
-        self.write_value(&store.key, item, mode, value)
+        let written = self.write(&store.key, item, mode)?;
+        self.renew_hot(&store.key, &written, value);
+        Ok(written)
     }
 
     pub(super) fn delete(&self, key: &[u8]) -> bool {
@@ -187,8 +189,7 @@ impl Local {
             key_is_binary: set.meta.key.is_binary(),
         };
         let key = set.meta.key.bytes();
-        let written = self.write_value(key, item, mode, value)?;
-        Ok(self.give(key, written, given_cas(&set.meta)))
+        self.write_and_give(key, item, mode, given_cas(&set.meta), value)
     }
 
     pub(super) fn meta_delete(&self, meta: &Meta<'_>) -> Outcome<MetaOutcome> {
@@ -341,8 +342,7 @@ impl Local {
             false => Mode::Compare { cas, stale_if_older: false },
         };
         let given = version.given_cas.filter(|cas| *cas != 0);
-        let written = self.write_value(key.bytes(), item, mode, value)?;
-        Ok(self.give(key.bytes(), written, given))
+        self.write_and_give(key.bytes(), item, mode, given, value)
     }
 
     pub(super) fn flush_all(&self, delay_s: i32) {
@@ -378,21 +378,30 @@ impl Local {
         Some(named.map(text).collect())
     }
 
-    /// Writes an item whose stored form is `value`. If an earlier value of it is kept as a hot value, the new one is.
-    fn write_value(
+    /// Writes an item, which gets the CAS that a client has chosen, if it has.
+    fn write_and_give(
         &self,
         key: &[u8],
         item: NewItem<'_>,
         mode: Mode,
+        given: Option<u64>,
         value: &Stored<'_>,
     ) -> Outcome<Written> {
         let written = self.write(key, item, mode)?;
-        if let (Written::Stored { cas }, Some(hot)) = (&written, &self.0.hot)
+        // What a client has chosen may be the CAS of several values.
+        if given.is_none() {
+            self.renew_hot(key, &written, value);
+        }
+        Ok(self.give(key, written, given))
+    }
+
+    /// Keeps the logical value of an item that was written, if an earlier value of it is kept.
+    fn renew_hot(&self, key: &[u8], written: &Written, value: &Stored<'_>) {
+        if let (Written::Stored { cas }, Some(hot)) = (written, &self.0.hot)
             && let Stored::WithLogical { stored, logical } = value
         {
-            hot.renew(key, *cas, HotValue { logical: logical.clone(), stored_bytes: stored.len() });
+            hot.renew(key, *cas, logical, stored.len());
         }
-        Ok(written)
     }
 
     fn write(&self, key: &[u8], item: NewItem<'_>, mode: Mode) -> Outcome<Written> {

@@ -219,8 +219,8 @@ impl Trainer {
         let candidate = self.candidate(class, history, &trials, &mut trial);
         let logical_bytes = trials.logical_bytes().max(1) as f64;
         match (trial.verdict(), candidate) {
-            (Verdict::Adopt, Some(candidate)) if self.adopt(class, &candidate) => {
-                let share = trial.candidate_bytes.unwrap_or(0) as f64 / logical_bytes;
+            (Verdict::Adopt, Some((candidate, bytes))) if self.adopt(class, &candidate) => {
+                let share = bytes as f64 / logical_bytes;
                 tracing::info!(
                     class = class.name(),
                     id = %candidate.id(),
@@ -240,22 +240,23 @@ impl Trainer {
         history.rest(now);
     }
 
-    /// Adds a new dictionary to the trial, if it may need one, and returns it: the one that another process published, or
-    /// else the best of newly trained ones.
+    /// Adds a new dictionary to the trial, if it may need one, and returns it with its bytes of the samples: the one that
+    /// another process published, or else the best of newly trained ones.
     fn candidate(
         &mut self,
         class: &Arc<Class>,
         history: &History,
         trials: &Trials<'_>,
         trial: &mut Trial,
-    ) -> Option<Arc<Dictionary>> {
+    ) -> Option<(Arc<Dictionary>, u64)> {
         let share = |bytes: u64| bytes as f64 / trials.logical_bytes().max(1) as f64;
         let has_drifted =
             trial.current_bytes.is_none_or(|b| has_drifted(history.share_adopted, share(b)));
         if has_drifted && let Some(published) = self.options.publisher.published(class) {
-            trial.candidate_bytes = Some(trials.bytes_with(&published));
+            let bytes = trials.bytes_with(&published);
+            trial.candidate_bytes = Some(bytes);
             if trial.verdict() == Verdict::Adopt {
-                return Some(published);
+                return Some((published, bytes));
             }
             trial.candidate_bytes = None;
         }
@@ -267,7 +268,7 @@ impl Trainer {
             train(samples, bytes_max).inspect(|_| counters.trained.up())
         })?;
         trial.candidate_bytes = Some(bytes);
-        Some(candidate)
+        Some((candidate, bytes))
     }
 
     fn adopt(&mut self, class: &Arc<Class>, dictionary: &Arc<Dictionary>) -> bool {

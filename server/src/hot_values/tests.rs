@@ -47,8 +47,8 @@ fn is_kept(hot: &HotValues, cas: u64) -> bool {
 
 /// Writes a new value of `key`, which gets version `cas`.
 fn write(hot: &HotValues, key: &[u8], cas: u64, logical: &[u8]) {
-    if let Some(logical) = hot.copy_of_new(key, logical) {
-        hot.renew(key, cas, HotValue { logical, stored_bytes: 10 });
+    if hot.would_renew(key, logical.len()) {
+        hot.renew(key, cas, logical, 10);
     }
 }
 
@@ -73,7 +73,8 @@ fn a_new_value_of_a_kept_item_is_kept_at_once() {
     assert!(hot.find(b"key", &frame(1)).is_none());
     let found = hot.find(b"key", &frame(5)).expect("the item was read often");
     assert_eq!(found.logical, [5; 2_000][..]);
-    assert_eq!(hot.stats().items, 1);
+    let HotStats { items, admissions, renewals, .. } = hot.stats();
+    assert_eq!((items, admissions, renewals), (1, 1, 1));
     // Nobody reads this item.
     write(&hot, b"other", 6, &[6; 1_000]);
     assert!(hot.find(b"other", &frame(6)).is_none());
@@ -101,12 +102,39 @@ fn a_read_after_a_write_keeps_the_value_at_once() {
 }
 
 #[test]
+fn the_cost_of_an_item_is_measured_again() {
+    let hot = hot();
+    let is_found = |cas| hot.find(b"key", &frame(cas)).is_some();
+    read_version(&hot, b"key", 1, &[1; 1_000], 10, 2);
+    let kept = (2..100).take_while(|cas| {
+        write(&hot, b"key", *cas, &[2; 1_000]);
+        is_found(*cas)
+    });
+    assert_eq!(kept.count(), usize::from(RENEWALS_MAX));
+    read_version(&hot, b"key", 100, &[3; 1_000], 10, 1);
+    write(&hot, b"key", 101, &[4; 1_000]);
+    assert!(is_found(101));
+    write(&hot, b"key", 102, &[5; 3_000]);
+    assert!(!is_found(102), "the cost of a value of another length is not known");
+}
+
+#[test]
+fn values_that_nobody_reads_are_not_renewed() {
+    let hot = hot();
+    read_version(&hot, b"key", 1, &[1; 1_000], 10, 2);
+    // Other reads pass two periods.
+    (0..50_000).for_each(|_| read(&hot, 100_000, 1_000, 10, 1));
+    (2..50_000).for_each(|cas| read(&hot, cas, 1_000, 10, 1));
+    assert!(!hot.would_renew(b"key", 1_000));
+}
+
+#[test]
 fn a_longer_value_makes_room_for_itself() {
     let hot = hot();
     (0..1_000).for_each(|cas| read(&hot, cas, 1_000, 10, 2));
     let kept: Vec<u64> = (0..1_000).filter(|cas| is_kept(&hot, *cas)).collect();
     for cas in &kept {
-        write(&hot, &cas.to_le_bytes(), 10_000 + cas, &[7; 3_000]);
+        write(&hot, &cas.to_le_bytes(), 10_000 + cas, &[7; 1_900]);
         assert!(hot.stats().bytes <= LIMIT_BYTES);
     }
     let items = hot.stats().items;

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
+use protocol::Key;
 use protocol::command::{Command, Get, Keys, Store};
 use protocol::meta::Meta;
 use protocol::reply::Reply;
-use protocol::Key;
 
 use super::Session;
 use super::connection::OUT_BYTES_MAX;

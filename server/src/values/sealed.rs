@@ -60,7 +60,8 @@ impl Values {
         self.0.counters.values.written_compressed.up();
         let sealed_bytes = SealedHeader::BYTES + output_bytes;
         self.0.sealer.count_sealed(&seal, sealed_bytes);
-        (Stored::Shared(finished.job.output.freeze(0..sealed_bytes)), true)
+        let sealed = finished.job.output.freeze(0..sealed_bytes);
+        (self.compressed(key, sealed, original), true)
     }
 
     /// Returns whether new values are sealed, so that the store cannot count them.

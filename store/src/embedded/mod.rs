@@ -217,7 +217,8 @@ impl Embedded {
     /// Fetches like [`Embedded::fetch`], for a caller that may not need a copy of the value: it already has the value,
     /// or uses it in place. If `using` returns something, this is returned too, and the value is not copied: it is then
     /// empty. Every change of a value gives the item another version, so what is known of a version stays true. `using`
-    /// is called at most once. It runs under a lock, so it must be short and must not call the store.
+    /// is called at most once. It runs under a lock, so it must be short and must not call the store, but for
+    /// [`Embedded::hash`].
     pub fn fetch_in_place<U>(
         &self,
         key: &[u8],
