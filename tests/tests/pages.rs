@@ -86,6 +86,8 @@ fn the_page_of_the_scheduler_loads_nothing_further() {
         &[
             &["--role", "frontend", "--scheduler", &address, "--device", "worker"][..],
             &["--set", "scheduler.instance=front-1", "--set", "runtime.inline_bytes_max=1KiB"],
+            // Each get is a job.
+            &["--set", "values.hot_share=0"],
         ]
         .concat(),
     );
