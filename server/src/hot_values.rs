@@ -1,11 +1,11 @@
 //! Keeps the logical values of the compressed items of the embedded store that are worth most: those that save the
 //! most decompression per byte. A read of such an item decompresses nothing.
 //!
-//! A value is kept under the hash of its item's key, together with the item's version (CAS). The store gives every change
-//! of a value a version of its own, and a read asks it for the item's version first. So a read cannot find an older value
-//! than the store holds, and expiry, eviction and flushes take effect without any work here. A write of an item whose
-//! value is kept brings the new value. Values of versions that are gone are not read any more, and make way for others.
-//! The store lends the memory. This module decompresses nothing and does not keep keys.
+//! A value is kept under the hash of its item's key, together with the item's version (CAS). The store gives every
+//! change of a value a version of its own, and a read asks it for the item's version first. So a read cannot find an
+//! older value than the store holds, and expiry, eviction and flushes take effect without any work here. A write of an
+//! item whose value is kept brings the new value. Values of versions that are gone are not read any more, and make way
+//! for others. The store lends the memory. This module decompresses nothing and does not keep keys.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -169,8 +169,8 @@ impl HotValues {
         logical_bytes >= VALUE_BYTES_MIN && logical_bytes as u64 + ENTRY_BYTES <= bytes_max
     }
 
-    /// Counts a read that found no value here. Returns the reads of the item and whether no earlier value of it is kept,
-    /// which is removed. Returns none if this is its first read, or a value at least as new is kept.
+    /// Counts a read that found no value here. Returns the reads of the item and whether no earlier value of it is
+    /// kept, which is removed. Returns none if this is its first read, or a value at least as new is kept.
     fn count(&self, hash: u64, cas: u64) -> Option<(Reads, bool)> {
         let mut shard = self.shard(hash).write();
         let Some(place) = shard.places.get(&hash).copied() else {

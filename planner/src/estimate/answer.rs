@@ -9,7 +9,7 @@ use units::{ByteCount, Prng};
 use super::BesideItems;
 use super::classes::Class;
 use super::codecs::{Forms, Measured};
-use super::curve::Curve;
+use super::curve::PlacedCurve;
 use super::hits::{Curves, Observed};
 use super::interval::Interval;
 use super::memory::{self, Slabs, Stored};
@@ -32,18 +32,6 @@ pub struct Estimate {
     pub notes: Vec<String>,
     /// What the figures assume.
     pub assumptions: Vec<String>,
-}
-
-/// A miss-ratio curve, and where on it the caches are.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PlacedCurve {
-    /// The curve.
-    #[serde(flatten)]
-    pub curve: Curve,
-    /// The memory that the server's items take in Rebate (bytes).
-    pub held_bytes: f64,
-    /// The memory that Rebate has for items where the server has its own (bytes).
-    pub rebate_bytes: f64,
 }
 
 /// The figures of one class, or of all values.
@@ -439,8 +427,8 @@ impl Compared<'_> {
         hot_share.min(self.strata.iter().map(long_bytes).sum::<f64>() / memory_bytes)
     }
 
-    /// The memory of Rebate's items over what the items of the server would take of it. memcached takes up to a page for
-    /// each slab class beyond its limit, which Rebate keeps to.
+    /// The memory of Rebate's items over what the items of the server would take of it. memcached takes up to a page
+    /// for each slab class beyond its limit, which Rebate keeps to.
     fn memory_ratio(&self, items_held_ratio: Interval) -> Interval {
         let limit_bytes = self.reading.source.limit_bytes.filter(|bytes| *bytes > 0);
         let memory_bytes = self.all.estimate.memcached_bytes;
@@ -487,8 +475,8 @@ struct Gain {
 }
 
 impl Gain {
-    /// Returns the gain of all requests, or of those of a class, if the whole cache gets more memory. A cache that evicts
-    /// nothing gains nothing.
+    /// Returns the gain of all requests, or of those of a class, if the whole cache gets more memory. A cache that
+    /// evicts nothing gains nothing.
     fn gain(&self, class: Option<usize>) -> Option<Interval> {
         if !self.evicts? {
             return Some(Interval::exact(0.0));

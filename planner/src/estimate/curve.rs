@@ -25,6 +25,18 @@ pub struct Curve {
     pub reuses_beyond: usize,
 }
 
+/// A miss-ratio curve, and where on it the caches are.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlacedCurve {
+    /// The curve.
+    #[serde(flatten)]
+    pub curve: Curve,
+    /// The memory that the server's items take in Rebate (bytes).
+    pub held_bytes: f64,
+    /// The memory that Rebate has for items where the server has its own (bytes).
+    pub rebate_bytes: f64,
+}
+
 /// One point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CurvePoint {

@@ -35,8 +35,8 @@ use device::EngineFactory;
 use policy::FormPolicy;
 use units::ByteCount;
 
-pub use answer::{CodecRatio, Estimate, Figures, PlacedCurve, Savings};
-pub use curve::{Curve, CurveOrigin, CurvePoint};
+pub use answer::{CodecRatio, Estimate, Figures, Savings};
+pub use curve::{Curve, CurveOrigin, CurvePoint, PlacedCurve};
 pub use interval::Interval;
 pub use link::{Connect, Connection};
 pub use reading::SourceFacts;

@@ -240,8 +240,8 @@ impl Trainer {
         history.rest(now);
     }
 
-    /// Adds a new dictionary to the trial, if it may need one, and returns it with its bytes of the samples: the one that
-    /// another process published, or else the best of newly trained ones.
+    /// Adds a new dictionary to the trial, if it may need one, and returns it with its bytes of the samples: the one
+    /// that another process published, or else the best of newly trained ones.
     fn candidate(
         &mut self,
         class: &Arc<Class>,

@@ -244,8 +244,8 @@ impl Session {
         self.push(Pending { since, issued }, pending).await;
     }
 
-    /// Serves a get of one item of the embedded store. Returns false for other commands. The answer is ready at once, so
-    /// nothing is kept of the command until then.
+    /// Serves a get of one item of the embedded store. Returns false for other commands. The answer is ready at once,
+    /// so nothing is kept of the command until then.
     async fn serve_from_memory(&mut self, command: &Command<'_>, since: Instant) -> bool {
         let Backend::Local(local) = &self.context.backend else { return false };
         match command {
