@@ -9,7 +9,7 @@ A load sends eight requests at once on each of four connections. Its requests ne
 in the first seconds, and the hit ratio is that of the rest. A load of gets alone follows, whose misses are not set: the
 CPU time of the server without its trainer, by the gets, is what a get takes. The latency is that of a load at a fixed
 rate. Criteria: a get takes at most 0.6 of the CPU time that it takes without hot values, the hit ratio is at most half a
-point lower, and the p99 of gets at most 1.05 times as long. The breakdown: the share of gets that hot values answer, and
+point lower, and the p99 of gets at most 1.05 times as long. The breakdown: the share of hits that hot values answer, and
 what a get takes if they answer all of them (20 keys), over one that decompresses. With an ideal choice of values a get
 would thus take 1 - ideal share x (1 - that ratio).
 """
@@ -73,10 +73,9 @@ def measure(server, keys, value_bytes, rate, quick, found):
     found["get_20_keys_us"].append(few["cpu_us"] / few["get_hits"])
 
 
-def used_by_load(*arguments):
-    server = arguments[0]
+def used_by_load(server, *arguments):
     before = sample(server)
-    load_report(start_load_of(*arguments))
+    load_report(start_load_of(server, *arguments))
     after = sample(server)
     return {name: after[name] - before[name] for name in after}
 
@@ -101,7 +100,7 @@ def sample(server):
 
 def report(bench, size, found, ideal_share):
     names = {"get_us": ("CPU of a get", "us"), "hit_ratio": ("hit ratio", "share"),
-             "p99_us": ("p99 of gets", "us"), "hot_share": ("gets answered by hot values", "share"),
+             "p99_us": ("p99 of gets", "us"), "hot_share": ("hits answered by hot values", "share"),
              "hot_share_alone": ("the same, gets alone", "share"),
              "get_20_keys_us": ("CPU of a get of 20 keys", "us")}
     for side, values in found.items():

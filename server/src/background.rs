@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use store::embedded;
-
-use crate::idle_memory;
+use crate::idle_memory::{self, Growth};
 use crate::supervise::keep;
 use crate::worker::Plan;
 
-/// Starts the tasks that return memory to the system: after a burst, and the program's pages that were needed rarely.
+/// Starts the tasks that return memory to the system: after a burst, when the embedded store has become full, and the
+/// program's pages that were needed rarely.
 pub(crate) fn return_memory(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Plan>) {
     let release_program_pages = plan.platform.release_program_pages;
     let (embedded, trim_heap) = (plan.embedded.clone(), plan.platform.trim_heap);
@@ -34,25 +33,6 @@ pub(crate) fn return_memory(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Pla
         keep("idle memory", restarts, || idle_memory::trim(&plan.budgets, plan.platform.trim_heap))
             .await;
     });
-}
-
-/// Detects that a store has become full. Its indexes have grown until then, and left smaller ones between the items.
-#[derive(Default)]
-struct Growth {
-    /// The items at the last time.
-    items: u64,
-}
-
-impl Growth {
-    /// Returns whether the store is full and has many more items than the last time.
-    fn has_ended(&mut self, stats: &embedded::Stats) -> bool {
-        let is_full = stats.evictions > 0;
-        let has_grown = stats.curr_items > self.items + self.items / GROWTH_SHARE;
-        if is_full && has_grown {
-            self.items = stats.curr_items;
-        }
-        is_full && has_grown
-    }
 }
 
 /// Starts the task that keeps the list of the ring's servers, if there is a ring.
@@ -119,24 +99,3 @@ const RELEASE_EVERY: Duration = Duration::from_secs(5);
 /// The memory of files above which pages of the program are released (bytes). Serving needs about 6 MiB of them,
 /// because the system maps 64 KiB around each page.
 const PROGRAM_BYTES_MAX: usize = 13 << 19;
-
-/// A full store has grown much if it has this part more items: dictionaries made room for them.
-const GROWTH_SHARE: u64 = 4;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_store_has_grown_when_it_is_full_and_again_with_many_more_items() {
-        let mut growth = Growth::default();
-        let mut has_ended = |curr_items, evictions| {
-            growth.has_ended(&embedded::Stats { curr_items, evictions, ..Default::default() })
-        };
-        assert!(!has_ended(100, 0));
-        assert!(has_ended(200, 1));
-        assert!(!has_ended(240, 100));
-        assert!(has_ended(251, 200));
-        assert!(!has_ended(0, 300) && !has_ended(300, 300));
-    }
-}

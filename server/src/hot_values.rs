@@ -284,8 +284,8 @@ struct Worth {
 impl Entry {
     /// Returns whether a new value of this length would be kept without a measurement of its cost.
     fn may_be_renewed(&self, logical_bytes: usize) -> bool {
-        let (long, short) = (self.value.logical.len(), logical_bytes);
-        let is_alike = long <= 2 * short && short <= 2 * long;
+        let (older, newer) = (self.value.logical.len(), logical_bytes);
+        let is_alike = older <= 2 * newer && newer <= 2 * older;
         is_alike && self.worth.renewals < RENEWALS_MAX && self.worth.per_byte(self.bytes) > 0.0
     }
 }

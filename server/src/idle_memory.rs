@@ -1,9 +1,11 @@
-//! Returns memory to the system after a burst of requests. The C library keeps freed memory for later
-//! requests, which is useful under load but would keep the memory of a burst allocated for hours.
+//! Returns memory to the system after a burst of requests, and tells when a store has become full. The C library keeps
+//! freed memory for later requests, which is useful under load but would keep the memory of a burst allocated for
+//! hours.
 
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use store::embedded;
 
 use crate::budget::Budget;
 
@@ -47,6 +49,25 @@ impl Watch {
     }
 }
 
+/// Detects that a store has become full. Its indexes have grown until then, and left smaller ones between the items.
+#[derive(Default)]
+pub(crate) struct Growth {
+    /// The items at the last time.
+    items: u64,
+}
+
+impl Growth {
+    /// Returns whether the store is full and has many more items than the last time.
+    pub(crate) fn has_ended(&mut self, stats: &embedded::Stats) -> bool {
+        let is_full = stats.evictions > 0;
+        let has_grown = stats.curr_items > self.items + self.items / GROWTH_SHARE;
+        if is_full && has_grown {
+            self.items = stats.curr_items;
+        }
+        is_full && has_grown
+    }
+}
+
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 /// The smallest burst (bytes) after which memory is returned. Smaller ones do not justify walking the heap.
@@ -55,6 +76,9 @@ const BURST_BYTES_MIN: u64 = 8 << 20;
 /// The divisor of a burst's peak. The burst is over once at most 1/8 was held for `IDLE_SAMPLES` checks.
 const IDLE_SHARE: u64 = 8;
 const IDLE_SAMPLES: u32 = 2;
+
+/// A full store has grown much if it has this part more items: dictionaries made room for them.
+const GROWTH_SHARE: u64 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -74,5 +98,18 @@ mod tests {
     fn a_steady_load_keeps_its_memory() {
         let mut watch = Watch::default();
         assert!((0..100).all(|sample| !watch.is_idle((sample % 5) * 8 * MIB, 40 * MIB)));
+    }
+
+    #[test]
+    fn a_store_has_grown_when_it_is_full_and_again_with_many_more_items() {
+        let mut growth = Growth::default();
+        let mut has_ended = |curr_items, evictions| {
+            growth.has_ended(&embedded::Stats { curr_items, evictions, ..Default::default() })
+        };
+        assert!(!has_ended(100, 0));
+        assert!(has_ended(200, 1));
+        assert!(!has_ended(240, 100));
+        assert!(has_ended(251, 200));
+        assert!(!has_ended(0, 300) && !has_ended(300, 300));
     }
 }

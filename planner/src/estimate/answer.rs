@@ -553,10 +553,9 @@ fn assumptions(reading: &Reading, has_curve: bool) -> Vec<String> {
         all.push("The server has evicted nothing, so more room gives no more hits.");
     } else if has_curve {
         all.push(
-            "What Rebate's store evicts comes from a replay of the requests in a small store of its kind. The watch is \
-             short, and the store learns for longer which keys are popular, so the gain may become larger. Beyond the \
-             memory of the server, the curve is continued: as a power law of hits for the value, flat for the low end, \
-             and straight for the high end.",
+            "What Rebate's store evicts comes from a replay of the watched requests in a small store of its kind. \
+             Beyond the memory of the server, the curve is continued: as a power law of hits for the value, flat for \
+             the low end, and straight for the high end.",
         );
     }
     all.into_iter().map(str::to_owned).collect()

@@ -138,9 +138,7 @@ impl Local {
             exptime_s: self.0.time.expiry(store.exptime_s),
             key_is_binary: false,
         };
-        let written = self.write(&store.key, item, mode)?;
-        self.renew_hot(&store.key, &written, value);
-        Ok(written)
+        self.write_and_give(&store.key, item, mode, None, value)
     }
 
     pub(super) fn delete(&self, key: &[u8]) -> bool {
@@ -378,7 +376,8 @@ impl Local {
         Some(named.map(text).collect())
     }
 
-    /// Writes an item, which gets the CAS that a client has chosen, if it has.
+    /// Writes an item, which gets the CAS that a client has chosen, if it has. The item's hot value, if there is one,
+    /// is renewed.
     fn write_and_give(
         &self,
         key: &[u8],
@@ -388,20 +387,13 @@ impl Local {
         value: &Stored<'_>,
     ) -> Outcome<Written> {
         let written = self.write(key, item, mode)?;
-        // What a client has chosen may be the CAS of several values.
-        if given.is_none() {
-            self.renew_hot(key, &written, value);
-        }
-        Ok(self.give(key, written, given))
-    }
-
-    /// Keeps the logical value of an item that was written, if an earlier value of it is kept.
-    fn renew_hot(&self, key: &[u8], written: &Written, value: &Stored<'_>) {
-        if let (Written::Stored { cas }, Some(hot)) = (written, &self.0.hot)
+        // What a client has chosen may be the CAS of several values, so such a value is not kept.
+        if let (Written::Stored { cas }, None, Some(hot)) = (&written, given, &self.0.hot)
             && let Stored::WithLogical { stored, logical } = value
         {
             hot.renew(key, *cas, logical, stored.len());
         }
+        Ok(self.give(key, written, given))
     }
 
     fn write(&self, key: &[u8], item: NewItem<'_>, mode: Mode) -> Outcome<Written> {

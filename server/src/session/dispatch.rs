@@ -160,6 +160,7 @@ impl Session {
             None => self.admit_after(&command, load, pending).await,
         };
         let issue = self.issue_store(store, Body::Slice(value), traffic).await;
+        // As in `push`, but nothing of the command is moved.
         if pending.is_empty() && issue.is_ready() {
             (self.answered, self.command) = (None, FailedCommand::Set);
             self.settle_store(issue, store).await;
