@@ -29,6 +29,10 @@ step "tests"
 REBATE_THRIFT_REQUIRED=1 scripts/run_tests.py
 step "packages, chart and monitoring"
 deploy/check.sh "$REBATE_BIN"
+step "the site, and the commands of its guides"
+scripts/site --rebate "$REBATE_BIN"
+# 3: this machine allows no network namespaces.
+scripts/run_blocks.py "$REBATE_BIN" || [ $? = 3 ]
 # Of the whole workspace, so that nothing but the driver is built again.
 step "DPDK's software devices"
 REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk --test golden

@@ -4,7 +4,7 @@
 set -euo pipefail
 
 build_packages=(build-essential nasm autoconf automake libtool)
-test_packages=(memcached libmemcached-tools libmemcached-dev nutcracker python3-venv python3-thrift thrift-compiler libthrift-dev libboost-dev chromium pkg-config libdpdk-dev valgrind zstd lz4)
+test_packages=(memcached libmemcached-tools libmemcached-dev nutcracker python3-venv python3-thrift thrift-compiler libthrift-dev libboost-dev chromium pkg-config libdpdk-dev valgrind zstd lz4 netcat-openbsd)
 # What the matrix of memcached clients runs (tests/clients).
 test_packages+=(php-cli php-memcached php-memcache ruby ruby-dalli libcache-memcached-fast-perl sasl2-bin libsasl2-modules libssl-dev)
 # What deploy/check.sh runs; it skips what is not there.

@@ -7,7 +7,9 @@ pub fn plain(value: f64) -> String {
         return "inf".to_owned();
     }
     if value != 0.0 && !(1e-4..1e12).contains(&value.abs()) {
-        return format!("{value:.4e}");
+        let text = format!("{value:.4e}");
+        let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
+        return format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'));
     }
     let decimals = if value.abs() >= 1e4 || value.fract() == 0.0 {
         0
@@ -41,7 +43,8 @@ mod tests {
             (2.3e9, "2,300,000,000"),
             (12_345.6, "12,346"),
             (-1_234.5, "-1,234.5"),
-            (1e13, "1.0000e13"),
+            (1e13, "1e13"),
+            (2.27e-5, "2.27e-5"),
             (f64::INFINITY, "inf"),
         ];
         for (value, text) in expected {

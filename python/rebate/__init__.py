@@ -1,9 +1,10 @@
 """A client of the cache, traces, the simulator and the model of Rebate.
 
->>> from rebate import model, sim, traces
->>> catalog = traces.Catalog.accelflow()
->>> results = sim.run("steady", architectures=["relief", "accelflow"])
->>> results.to_pandas()
+Examples:
+  >>> from rebate import model, sim, traces
+  >>> catalog = traces.Catalog.accelflow()
+  >>> results = sim.run("steady", architectures=["relief", "accelflow"])
+  >>> results.to_pandas()
 """
 
 from rebate import client, model, sim, traces

@@ -1,11 +1,12 @@
 """A client of the cache, with pymemcache's methods and names.
 
->>> from rebate.client import Client
->>> cache = Client("near:/run/rebate/near|127.0.0.1:11211")
->>> cache.set("greeting", "hello")
-True
->>> cache.get("greeting")
-b'hello'
+Examples:
+  >>> from rebate.client import Client
+  >>> cache = Client("near:/run/rebate/near|127.0.0.1:11211")
+  >>> cache.set("greeting", "hello")
+  True
+  >>> cache.get("greeting")
+  b'hello'
 
 On the cache's host it exchanges requests through shared memory, without the kernel. While there is no near socket, it
 uses the next address.
@@ -72,8 +73,10 @@ class Client:
         preferred one first. A list is several caches, to which keys are assigned as libmemcached does; a
         `HOST:PORT:WEIGHT` says a cache's share.
       serde: converts values, see `Serde`. Without it, what is not bytes is stored as its text and returned as bytes.
-      serializer, deserializer: the same as two functions.
-      connect_timeout, timeout: seconds for connecting to one address, and for one call. None is no limit.
+      serializer: `serde.serialize` as a function.
+      deserializer: `serde.deserialize` as a function.
+      connect_timeout: seconds for connecting to one address. None is no limit.
+      timeout: seconds for one call. None is no limit.
       no_delay: accepted; small requests are always sent at once.
       ignore_exc: whether gets that fail count as misses.
       key_prefix: what is put in front of every key.

@@ -1,9 +1,10 @@
 """The model: computes with Accelerometer what an accelerator would gain a service. Every estimate has an interval.
 
->>> case = project(C=2.0e9, alpha=(0.14, 0.165844, 0.19), n=298_951, o0=10, L=3, A=6,
-...                threading="Sync", strategy="on-chip")
->>> case.speedup.value
-1.1577560096625769
+Examples:
+  >>> case = project(C=2.0e9, alpha=(0.14, 0.165844, 0.19), n=298_951, o0=10, L=3, A=6,
+  ...                threading="Sync", strategy="on-chip")
+  >>> case.speedup.value
+  1.1577560096625769
 """
 
 from __future__ import annotations

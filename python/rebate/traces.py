@@ -1,13 +1,14 @@
 """The trace language: `seq`, `branch` and `trans` as in listing 1 of the AccelFlow paper, and all other parts.
 
->>> path = (
-...     seq("tcp", "decrypt", "rpc", "deserialize")
-...     .branch("compressed", trans("json", "string").seq("decompress"))
-...     .seq("load-balance")
-...     .notify()
-... )
->>> Catalog([Trace("func_req", "encrypted(message(protobuf))", path)], flags=["compressed"])
-Catalog(1 traces, 0 services)
+Examples:
+  >>> path = (
+  ...     seq("tcp", "decrypt", "rpc", "deserialize")
+  ...     .branch("compressed", trans("json", "string").seq("decompress"))
+  ...     .seq("load-balance")
+  ...     .notify()
+  ... )
+  >>> Catalog([Trace("func_req", "encrypted(message(protobuf))", path)], flags=["compressed"])
+  Catalog(1 traces, 0 services)
 """
 
 from __future__ import annotations

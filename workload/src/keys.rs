@@ -1,4 +1,6 @@
 //! Makes key names. They are unique, printable and computed from the key's id, so that no table of names is stored.
+//! A name has a digit and none of the separators of key classes (`: / . - _ |`), so all names of a load are one kind of key,
+//! as the ids of real keys are.
 
 use units::limits::KEY_BYTES_MAX;
 
@@ -37,7 +39,9 @@ impl Keys {
             if position % 10 == 0 {
                 bits = mix(bits, position as u64);
             }
-            out.push(letter(bits >> (6 * (position % 10))));
+            let drawn = bits >> (6 * (position % 10));
+            // A name without digits would be a word, and so a class of its own.
+            out.push(if position == length - 1 { DIGITS[(drawn % 10) as usize] } else { letter(drawn) });
         }
     }
 }
@@ -46,7 +50,9 @@ fn letter(bits: u64) -> u8 {
     LETTERS[(bits & 63) as usize]
 }
 
-const LETTERS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz:";
+const LETTERS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ+abcdefghijklmnopqrstuvwxyz=";
+
+const DIGITS: &[u8; 10] = b"0123456789";
 
 #[cfg(test)]
 mod tests {
@@ -63,7 +69,8 @@ mod tests {
         for id in 0..keys.count() {
             let mut name = Vec::new();
             keys.append_to(id, &mut name);
-            assert!(name.iter().all(u8::is_ascii_graphic));
+            assert!(name.iter().all(|byte| byte.is_ascii_graphic() && !b":/.-_|".contains(byte)));
+            assert!(name.len() == 3 || name[name.len() - 1].is_ascii_digit());
             assert!((3..=64).contains(&name.len()), "{}", name.len());
             total += name.len();
             assert!(seen.insert(name));

@@ -53,7 +53,7 @@ fn classes(estimate: &Estimate) -> Section {
                 .to_owned(),
             panels: vec![
                 panel("items held", "items where memcached holds 1", |savings| savings.items_held_ratio),
-                panel("memory saved", "GB", |savings| savings.gb_saved),
+                panel("memory saved", "MB", show::megabytes_saved),
             ],
         }],
         tables: vec![table("All classes.", &show::CLASS_COLUMNS, show::classes(estimate).collect())],

@@ -71,7 +71,7 @@ pub(super) fn totals(total: &Figures) -> Vec<Vec<String>> {
         ("stored bytes for each byte", |savings| Some(savings.stored_ratio)),
         ("items held where memcached holds 1", |savings| Some(savings.items_held_ratio)),
         ("memory of an item (bytes)", |savings| Some(savings.rebate_item_bytes)),
-        ("memory saved (GB)", |savings| Some(savings.gb_saved)),
+        ("memory saved (MB)", |savings| Some(megabytes_saved(savings))),
         ("price saved per month", |savings| savings.price_saved_month),
         ("cores for compression", |savings| savings.cores),
         ("hit ratio gained in the same memory", |savings| savings.hit_ratio_gain),
@@ -96,9 +96,14 @@ fn row(name: &str, best: Option<Interval>, plain_form: Option<Interval>) -> Vec<
     ]
 }
 
+/// Returns the memory saved in MB, the unit of all tables: a class of a small cache saves little of a GB.
+pub(super) fn megabytes_saved(savings: &Savings) -> Interval {
+    savings.gb_saved.times(1e3)
+}
+
 /// The titles of the columns of classes.
 pub(super) const CLASS_COLUMNS: [&str; 8] =
-    ["class", "values", "MB", "stored", "items held", "GB saved", "cores", "hit ratio"];
+    ["class", "values", "MB", "stored", "items held", "MB saved", "cores", "hit ratio"];
 
 /// Returns one row of numbers for each class.
 pub(super) fn classes(estimate: &Estimate) -> impl Iterator<Item = Vec<String>> {
@@ -113,7 +118,7 @@ pub(super) fn classes(estimate: &Estimate) -> impl Iterator<Item = Vec<String>> 
             short(class.bytes.value / 1e6),
             short(savings.stored_ratio.value),
             short(savings.items_held_ratio.value),
-            short(savings.gb_saved.value),
+            short(megabytes_saved(savings).value),
             optional(savings.cores),
             optional(savings.hit_ratio_gain),
         ]
