@@ -136,7 +136,10 @@ impl fmt::Debug for Dictionary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DictionaryError {
     /// The trainer made nothing of the samples.
-    #[error("{samples} samples are too few, too short or too different to train a dictionary on")]
+    #[error(
+        "{samples} samples are too few, too short or too different to train a dictionary on; some hundred values that \
+         are alike are enough"
+    )]
     TooFewSamples {
         /// The number of samples.
         samples: usize,

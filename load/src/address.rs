@@ -49,7 +49,7 @@ pub enum Endpoint {
 /// An error for a text that is not an address. The caller must correct the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no server address ({reason}); write host:port, [::1]:port, unix:/path or \
+    "{text:?} is no server address ({reason}); write host, host:port, [::1]:port, unix:/path or \
      near:/path, and for gRPC grpc://host:port or grpc:///path; tls:// before host means TLS"
 )]
 pub struct BadAddress {
@@ -102,7 +102,7 @@ impl Address {
 impl FromStr for Address {
     type Err = BadAddress;
 
-    /// Parses `host:port`, `near:/path`, `unix:/path` or an absolute path, the latter two and the first also with
+    /// Parses `host:port` (or `host` for a memcached at its usual port), `near:/path`, `unix:/path` or an absolute path, the latter two and the first also with
     /// `grpc://` in front of it for gRPC.
     fn from_str(text: &str) -> Result<Self, BadAddress> {
         let (protocol, place) = match text.strip_prefix("grpc://") {
@@ -115,7 +115,15 @@ impl FromStr for Address {
             let endpoint = fits.map(|_| Endpoint::Near(path.into()))?;
             return Ok(Self { protocol, endpoint });
         }
-        Ok(Self { protocol, endpoint: read_endpoint(place).map_err(bad)? })
+        let is_without_port = !place.is_empty()
+            && !place.starts_with(['/', '['])
+            && !place.trim_start_matches("tls://").contains(':')
+            || place.ends_with(']');
+        let with_port = match protocol {
+            Protocol::Memcached if is_without_port => format!("{place}:{MEMCACHED_PORT}"),
+            _ => place.to_owned(),
+        };
+        Ok(Self { protocol, endpoint: read_endpoint(&with_port).map_err(bad)? })
     }
 }
 
@@ -153,6 +161,9 @@ impl fmt::Display for Address {
     }
 }
 
+/// The port of a memcached that names none.
+const MEMCACHED_PORT: u16 = 11211;
+
 impl Serialize for Address {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -174,7 +185,10 @@ mod tests {
         }
         let long = format!("unix:/{}", "x".repeat(200));
         let grpc_long = format!("grpc:///{}", "x".repeat(200));
-        let bad = ["", "127.0.0.1", "127.0.0.1:port", "127.0.0.1:99999", "grpc://", "grpc://a"];
+        for (text, full) in [("127.0.0.1", "127.0.0.1:11211"), ("[::1]", "[::1]:11211")] {
+            assert_eq!(text.parse::<Address>().expect(text).to_string(), full);
+        }
+        let bad = ["", "tls://", "127.0.0.1:port", "127.0.0.1:99999", "grpc://", "grpc://a"];
         for text in bad.into_iter().chain([long.as_str(), grpc_long.as_str()]) {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }

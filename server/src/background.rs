@@ -14,10 +14,10 @@ pub(crate) fn return_memory(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<Pla
     let (embedded, trim_heap) = (plan.embedded.clone(), plan.platform.trim_heap);
     tasks.spawn(async move {
         let mut growth = Growth::default();
-        let first = tokio::time::Instant::now() + START_ENDS_AFTER;
-        let mut tick = tokio::time::interval_at(first, RELEASE_EVERY);
+        let mut pause = RELEASE_FIRST;
         loop {
-            tick.tick().await;
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(RELEASE_EVERY);
             let release = move || release_program_pages(PROGRAM_BYTES_MAX);
             let released = tokio::task::spawn_blocking(release).await;
             tracing::trace!(bytes = released.unwrap_or(0), "pages of the program released");
@@ -90,10 +90,12 @@ pub(crate) fn watch_value_keys(tasks: &mut tokio::task::JoinSet<()>, plan: &Arc<
     }
 }
 
-/// The time after which the pages of the program that only the start needed are released.
-const START_ENDS_AFTER: Duration = Duration::from_secs(1);
+/// The time until the first release. A client can fill a small store within a second, and the start has touched twice
+/// as many pages as serving needs.
+const RELEASE_FIRST: Duration = Duration::from_millis(100);
 
-/// The time between two releases. The pages that serving needs come back in some 100 page faults without I/O.
+/// The longest time between two releases, to which it doubles. The pages that serving needs come back in some 100 page
+/// faults without I/O.
 const RELEASE_EVERY: Duration = Duration::from_secs(5);
 
 /// The memory of files above which pages of the program are released (bytes). Serving needs about 6 MiB of them,

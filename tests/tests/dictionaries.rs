@@ -229,11 +229,19 @@ fn a_dictionary_moves_from_one_server_to_another() {
 fn bad_dictionaries_and_servers_are_refused_with_the_reason() {
     let store = Server::memcached(&[]);
     let address = store.addr().to_string();
-    let cases: [(&[&str], i32, &str); 6] = [
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("any.dict");
+    std::fs::write(&file, [b'x'; 300]).expect("the file is written");
+    let file = file.to_str().expect("a name in UTF-8");
+    let injected = "x 0 0 0\r\n\r\nflush_all\r\nset b";
+    let cases: [(&[&str], i32, &str); 9] = [
         (&["list", &address], 1, "no server of Rebate"),
         (&["list", "127.0.0.1:1"], 1, "127.0.0.1:1"),
         (&["export", &address, "a1b2c3", "--out", "/dev/null"], 1, "no dictionary a1b2c3"),
         (&["export", &address, "xyz", "--out", "/dev/null"], 2, "six hexadecimal digits"),
+        (&["drop", &address, "a1b2c3"], 1, "no dictionary a1b2c3"),
+        (&["import", &address, file, "--class", injected], 2, "1 to 64 printable"),
+        (&["import", &address, file, "--class", ""], 2, "1 to 64 printable"),
         (&["show", "/dev/null"], 2, "256 to 65536"),
         (&["train", "--corpus", "/nonexistent", "--out", "/dev/null"], 2, "/nonexistent"),
     ];

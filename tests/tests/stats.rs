@@ -100,6 +100,27 @@ fn counters_count() {
 }
 
 #[test]
+fn a_gat_counts_as_a_touch() {
+    for server in [Server::memcached(&[]), Server::rebate_memcached(&[])] {
+        let mut client = server.client();
+        client.exchange(
+            b"set a 0 0 1\r\n1\r\ngat 0 a b\r\ngats 0 a\r\nmg a v T0\r\nmg b v T0\r\nmg a v\r\nmg c v N30\r\n",
+        );
+        let expected = [
+            ("cmd_get", 3),
+            ("get_hits", 2),
+            ("get_misses", 1),
+            ("cmd_touch", 4),
+            ("touch_hits", 3),
+            ("touch_misses", 1),
+        ];
+        for (name, count) in expected {
+            assert_eq!(server.stat(name), Some(count), "{name} of {}", server.addr());
+        }
+    }
+}
+
+#[test]
 fn stats_rebate_is_ours_alone() {
     let server = Server::rebate_memcached(&[]);
     let text = server.client().ask(b"stats rebate").text();

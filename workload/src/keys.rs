@@ -41,7 +41,11 @@ impl Keys {
             }
             let drawn = bits >> (6 * (position % 10));
             // A name without digits would be a word, and so a class of its own.
-            out.push(if position == length - 1 { DIGITS[(drawn % 10) as usize] } else { letter(drawn) });
+            out.push(if position == length - 1 {
+                DIGITS[(drawn % 10) as usize]
+            } else {
+                letter(drawn)
+            });
         }
     }
 }

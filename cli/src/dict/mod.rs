@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use device::Dictionary;
 use load::Address;
+use policy::key_class::NAME_BYTES_MAX;
 use store::dictionary_keys;
 use units::{ByteCount, DictionaryId};
 
@@ -97,7 +98,7 @@ struct Import {
     file: PathBuf,
     /// Class of keys, as `rebate dict list` shows it. The servers try the dictionary on samples of its values before
     /// they train one.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = class_name)]
     class: String,
     /// Tenant of the class.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -208,6 +209,13 @@ impl Import {
 impl Drop {
     fn run(self) -> Result<(), CliError> {
         let mut client = Client::open(&self.address, &self.connect.connector()?)?;
+        let mut is_there = false;
+        for copy in 0..dictionary_keys::COPIES_MAX {
+            is_there |= client.get(&dictionary_keys::copy(self.id, copy))?.is_some();
+        }
+        if !is_there {
+            return Err(CliError::Failed(format!("{}: no dictionary {}", self.address, self.id)));
+        }
         for copy in 0..dictionary_keys::COPIES_MAX {
             client.set(&dictionary_keys::copy(self.id, copy), dictionary_keys::DROPPED)?;
         }
@@ -252,6 +260,15 @@ fn read_values(folder: &Path) -> Result<Vec<Vec<u8>>, CliError> {
         values.push(value);
     }
     Ok(values)
+}
+
+/// Checks a name that becomes part of a key of the store.
+fn class_name(name: &str) -> Result<String, String> {
+    let is_valid = (1..=NAME_BYTES_MAX).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_graphic());
+    is_valid.then(|| name.to_owned()).ok_or_else(|| {
+        format!("a class has 1 to {NAME_BYTES_MAX} printable ASCII characters and no blanks")
+    })
 }
 
 fn id(digits: &str) -> Result<DictionaryId, String> {

@@ -49,7 +49,7 @@ pub(crate) struct Estimate {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Price of a GB of memory per month, in any currency.
-    #[arg(long, value_name = "PRICE", value_parser = price)]
+    #[arg(long, value_name = "PRICE", value_parser = price, allow_hyphen_values = true)]
     price_gb_month: Option<f64>,
     /// Prefix of keys that are one class; can be repeated. Other keys are classed by their form.
     #[arg(long = "class", value_name = "PREFIX")]
@@ -104,14 +104,15 @@ impl Estimate {
         if stop.load(std::sync::atomic::Ordering::Relaxed) {
             warn("stopped early; the estimate is from what was read until then");
         }
-        if let Some(path) = &self.out {
-            write_file("--out", path, page::report(&found).html())?;
-        }
         if self.json {
-            return print_json(&found);
+            print_json(&found)?;
+        } else {
+            show::lines(&found).iter().for_each(|line| print_line(line));
         }
-        show::lines(&found).iter().for_each(|line| print_line(line));
-        Ok(())
+        match &self.out {
+            Some(path) => write_file("--out", path, page::report(&found).html()),
+            None => Ok(()),
+        }
     }
 
     fn options(&self) -> Result<Options, CliError> {
@@ -121,6 +122,11 @@ impl Estimate {
             return Err(CliError::Usage(format!(
                 "{address}: only memcached's protocol lists items"
             )));
+        }
+        let folder = self.out.as_ref().and_then(|path| path.parent());
+        if let Some(folder) = folder.filter(|one| !one.as_os_str().is_empty() && !one.is_dir()) {
+            let problem = format!("--out: {} is no folder", folder.display());
+            return Err(CliError::Usage(problem));
         }
         if let Some(class) = self.classes.iter().find(|class| class.is_empty()) {
             return Err(CliError::Usage(format!(
@@ -235,6 +241,13 @@ mod tests {
         ] {
             assert!(parsed(flags).is_err(), "{flags}");
         }
+    }
+
+    #[test]
+    fn a_page_without_a_folder_is_refused_at_once() {
+        let error = parsed("127.0.0.1:1 --out /nonexistent/x.html").unwrap().options().unwrap_err();
+        assert!(error.to_string().contains("/nonexistent is no folder"), "{error}");
+        assert!(parsed("127.0.0.1:1 --out x.html").unwrap().options().is_ok());
     }
 
     #[test]

@@ -79,10 +79,13 @@ impl Curve {
     pub fn gain(&self, held_bytes: f64, ratio: Interval) -> Interval {
         let here = self.miss_ratio(held_bytes);
         let of_server = if here > 0.0 { self.server_miss_ratio / here } else { 1.0 };
-        let known_to = self.points.last().map_or(held_bytes, |point| point.bytes.max(held_bytes));
+        // Where no request was seen that came back from beyond a small size, the slope is that up to there: a flat
+        // curve from there on would say that more memory gives nothing, and nobody has seen that.
+        let seen_to = self.points.last().map_or(held_bytes, |point| point.bytes);
+        let known_to = seen_to.max(held_bytes);
         let there = self.miss_ratio(known_to);
-        let half = self.miss_ratio(known_to / 2.0).max(there);
-        let slope = (half - there) / (known_to / 2.0);
+        let half = self.miss_ratio(seen_to / 2.0).max(there);
+        let slope = (half - there) / (seen_to / 2.0);
         let exponent = if half < 1.0 { ((1.0 - there) / (1.0 - half)).log2() } else { 0.0 };
         let straight = |bytes: f64| (slope * (bytes - known_to)).min(there);
         let power = |bytes: f64| {

@@ -189,10 +189,15 @@ impl ServerReader<'_> {
         if self.limits.stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped);
         }
+        let claimed = self.facts.counters.items;
         if listed == 0 {
-            return Err(Error::Failed(
-                "the server holds no items, so there is nothing to estimate".to_owned(),
-            ));
+            return Err(Error::Failed(match ending {
+                Ending::Cut if claimed > 0 => format!(
+                    "the server holds {claimed} items and lists none of them (lru_crawler metadump), so there is \
+                     nothing to estimate"
+                ),
+                _ => "the server holds no items, so there is nothing to estimate".to_owned(),
+            }));
         }
         self.is_cut = ending == Ending::Cut;
         if self.is_cut {

@@ -673,6 +673,13 @@ fn items(page: &mut Exposition, stats: &embedded::Stats) {
     page.counter("rebate_store_evictions_total", "Live items evicted, by whether ever fetched.")
         .sample(&[("fetched", "yes")], stats.evictions - unfetched)
         .sample(&[("fetched", "no")], unfetched);
+    if let Some((_, idle_s)) = stats.evicted_last {
+        page.gauge(
+            "rebate_store_evicted_idle_seconds",
+            "How long the last evicted item had not been accessed.",
+        )
+        .sample(&[], u64::from(idle_s));
+    }
     page.counter("rebate_store_reclaimed_total", "Expired items whose memory was reused, by whom.")
         .sample(&[("by", "store")], stats.reclaimed)
         .sample(&[("by", "sweep")], stats.crawler_reclaimed);

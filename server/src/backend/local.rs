@@ -355,7 +355,8 @@ impl Local {
             "" => {}
             "items" => return Some(of_class(&stats)),
             "slabs" => return Some(of_slabs(&stats)),
-            "sizes" | "extstore" => return Some(Vec::new()),
+            "sizes" => return Some(vec![("sizes_status".to_owned(), "disabled".to_owned())]),
+            "extstore" => return Some(Vec::new()),
             _ => return None,
         }
         let named = [
@@ -446,6 +447,7 @@ fn of_class(stats: &embedded::Stats) -> Vec<(String, String)> {
         ("number", stats.curr_items),
         ("mem_requested", stats.bytes),
         ("evicted", stats.evictions),
+        ("evicted_time", stats.evicted_last.map_or(0, |(_, idle_s)| idle_s.into())),
         ("reclaimed", stats.reclaimed),
         ("expired_unfetched", stats.expired_unfetched),
         ("evicted_unfetched", stats.evicted_unfetched),

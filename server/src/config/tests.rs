@@ -1,6 +1,7 @@
 //! Tests the layers, their precedence, and the messages about wrong values. `reference` has the test that writes the
 //! tables of docs/operating/configuration.md.
 
+mod json_schema;
 mod reference;
 
 use std::collections::BTreeSet;

@@ -363,7 +363,7 @@ impl Session {
             return Ok(());
         };
         let item = self.logical_item(&meta, ItemIssue::Plain(issue)).await?;
-        self.count_get(item.is_some(), false, false);
+        self.count_get(item.is_some(), false);
         self.note_answer(key, item.as_ref().map(|(_, value)| value.len()));
         if let Some((facts, value)) = item {
             answer.items_found += 1;
@@ -403,8 +403,6 @@ struct MapItems {
 }
 
 impl ValueForm for MapItems {
-    const GAT_IS_GET: bool = false;
-
     fn header(&self, out: &mut Vec<u8>, key: &[u8], client_flags: u32, bytes: usize, cas: u64) {
         let begin = out.len();
         map_item(out, key, &Hit { key: None, client_flags, cas, value_bytes: bytes });

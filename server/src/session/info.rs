@@ -8,7 +8,7 @@ use protocol::reply::{self, Reply};
 use protocol::{Tokens, refusal};
 use rustix::process::{Signal, getpid, kill_process};
 
-use super::Session;
+use super::{Session, slab_commands};
 use crate::backend::Outcome;
 use crate::connection_table::CloseReason;
 
@@ -153,12 +153,12 @@ impl Session {
     fn admin(&mut self, admin: &Admin<'_>) {
         let out = self.out.text();
         match admin.verb {
-            // This server has no slabs or LRU segments, so there is nothing to do.
-            AdminVerb::Slabs if !admin.noreply => out.extend_from_slice(slabs(admin.arguments)),
-            AdminVerb::Lru | AdminVerb::LruCrawler if !admin.noreply => {
-                out.extend_from_slice(Reply::Ok.line());
+            AdminVerb::Slabs | AdminVerb::Lru | AdminVerb::LruCrawler if admin.noreply => {}
+            AdminVerb::Slabs => out.extend_from_slice(slab_commands::slabs(admin.arguments)),
+            AdminVerb::Lru => out.extend_from_slice(slab_commands::lru(admin.arguments)),
+            AdminVerb::LruCrawler => {
+                out.extend_from_slice(slab_commands::lru_crawler(admin.arguments));
             }
-            AdminVerb::Lru | AdminVerb::LruCrawler | AdminVerb::Slabs => {}
             AdminVerb::CacheMemlimit => out.extend_from_slice(
                 b"CLIENT_ERROR the memory limit is set at start (store.memory)\r\n",
             ),
@@ -182,26 +182,6 @@ fn begin_to_end() -> rustix::io::Result<()> {
 
 /// Whether a client has ended the process with `shutdown`.
 static IS_SIGNALLED: AtomicBool = AtomicBool::new(false);
-
-/// Returns memcached's answer to `slabs`, which has no effect here.
-fn slabs(mut arguments: Tokens<'_>) -> &'static [u8] {
-    if arguments.next() != Some(b"automove") {
-        return Reply::Ok.line();
-    }
-    let number = |word: Option<&[u8]>| std::str::from_utf8(word?).ok()?.parse::<f64>().ok();
-    match arguments.next() {
-        Some(b"ratio") => match number(arguments.next()) {
-            Some(_) => Reply::Ok.line(),
-            None => refusal::ERROR,
-        },
-        None => refusal::ERROR,
-        Some(level) => match std::str::from_utf8(level).ok().and_then(|level| level.parse().ok()) {
-            Some(0..=2_u32) => Reply::Ok.line(),
-            Some(_) => refusal::ERROR,
-            None => refusal::BAD_FORMAT,
-        },
-    }
-}
 
 /// The answer to `version`: the version of memcached that this server emulates. Some clients read the last three
 /// numbers of the answer and others the first three, so it has no others. `stats` has this server's version.

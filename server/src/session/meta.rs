@@ -74,12 +74,13 @@ impl Session {
             Err(failure) => self.fail(failure, false),
             Ok(None) => {
                 self.note_answer(meta.key.bytes(), None);
-                self.count_get(false, touched, true);
+                // As in memcached, only an item that is there counts as touched.
+                self.count_get(false, false);
                 reply::meta_miss(self.out.text(), meta);
             }
             Ok(Some((facts, value))) => {
                 self.note_answer(meta.key.bytes(), Some(facts.value_bytes));
-                self.count_get(true, touched, true);
+                self.count_get(true, touched);
                 reply::meta_hit(self.out.text(), meta, &facts);
                 if meta.flags.wants_value() {
                     self.value(value);

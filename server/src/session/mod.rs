@@ -21,6 +21,7 @@ mod pace;
 mod packets;
 mod pipeline;
 mod reply_to;
+mod slab_commands;
 mod text;
 mod watch;
 mod window;

@@ -168,8 +168,6 @@ struct ValuePacket {
 }
 
 impl ValueForm for ValuePacket {
-    const GAT_IS_GET: bool = false;
-
     fn header(&self, out: &mut Vec<u8>, key: &[u8], client_flags: u32, bytes: usize, cas: u64) {
         let key = self.with_key.then_some(key);
         self.to.hit(out, &Hit { key, client_flags, cas, value_bytes: bytes });
@@ -343,7 +341,7 @@ impl Session {
                 }
             }
         };
-        self.count_get(found.is_some(), is_touch, ValuePacket::GAT_IS_GET);
+        self.count_get(found.is_some(), is_touch);
         self.note_answer(&key, found);
         if found.is_none() {
             form.to.miss(self.out.text(), form.with_key.then_some(key.bytes()));
@@ -539,7 +537,7 @@ impl Session {
             Err(failure) => return self.fail_packet(to, &failure),
             Ok(item) => item,
         };
-        self.count_get(item.is_some(), touched, false);
+        self.count_get(item.is_some(), touched);
         if meta.flags.wants_value() {
             self.note_answer(key, item.as_ref().map(|(_, value)| value.len()));
         }

@@ -210,7 +210,7 @@ impl Session {
                 LocalGet::Item(item) => self.reply_charged(&source, get, form, &key, item).await?,
             };
             items_found += usize::from(found.is_some());
-            self.count_get(found.is_some(), get.touch_exptime_s.is_some(), F::GAT_IS_GET);
+            self.count_get(found.is_some(), get.touch_exptime_s.is_some());
             self.note_answer(&key, found);
             if self.unwritten_bytes() >= OUT_BYTES_MAX && !self.flush_or_close().await {
                 break;
@@ -396,25 +396,19 @@ impl Session {
         }
     }
 
-    /// Counts a key of a retrieval command. If it is also `touched`, it counts as a get only if `gat_is_get`.
-    pub(super) fn count_get(&self, found: bool, touched: bool, gat_is_get: bool) {
+    /// Counts a key of a retrieval command. As in memcached, a gat counts as a touch and not as a get.
+    pub(super) fn count_get(&self, found: bool, is_gat: bool) {
         let commands = &self.context.counters.commands;
-        if gat_is_get || !touched {
-            commands.cmd_get.up_unshared();
-            if found {
-                commands.get_hits.up_unshared()
-            } else {
-                commands.get_misses.up_unshared()
-            };
-        }
-        if touched {
-            commands.cmd_touch.up_unshared();
-            if found {
-                commands.touch_hits.up_unshared()
-            } else {
-                commands.touch_misses.up_unshared()
-            };
-        }
+        let (all, hits, misses) = match is_gat {
+            true => (&commands.cmd_touch, &commands.touch_hits, &commands.touch_misses),
+            false => (&commands.cmd_get, &commands.get_hits, &commands.get_misses),
+        };
+        all.up_unshared();
+        if found {
+            hits.up_unshared()
+        } else {
+            misses.up_unshared()
+        };
     }
 }
 
@@ -444,9 +438,6 @@ impl Replied {
 
 /// The form in which a protocol answers the items of a get.
 pub(super) trait ValueForm {
-    /// Whether a gat counts as a get and not only as a touch, as memcached does in one of its protocols.
-    const GAT_IS_GET: bool;
-
     /// Appends the bytes in front of a value.
     fn header(&self, out: &mut Vec<u8>, key: &[u8], client_flags: u32, bytes: usize, cas: u64);
 
@@ -460,8 +451,6 @@ struct ValueLines {
 }
 
 impl ValueForm for ValueLines {
-    const GAT_IS_GET: bool = true;
-
     #[inline]
     fn header(&self, out: &mut Vec<u8>, key: &[u8], client_flags: u32, bytes: usize, cas: u64) {
         reply::value_header(out, key, client_flags, bytes, self.with_cas.then_some(cas));

@@ -61,7 +61,7 @@ impl Item {
             cas: self.shown_cas(),
             version: self.known_version(),
             exptime_s: ttl_exptime_s,
-            idle_s: now_s.wrapping_sub(self.time_s) % TIME_MODULUS_S,
+            idle_s: self.idle_s(now_s),
             hit_before: self.fetched,
             key_is_binary: self.key_is_binary,
             created,
@@ -100,6 +100,11 @@ impl Item {
     /// Returns the CAS that clients see.
     pub(super) const fn shown_cas(&self) -> u64 {
         if self.given_cas == 0 { self.cas } else { self.given_cas }
+    }
+
+    /// Returns the time since the last access (s).
+    pub(super) const fn idle_s(&self, now_s: u32) -> u32 {
+        now_s.wrapping_sub(self.time_s) % TIME_MODULUS_S
     }
 
     /// Returns the version, if clients see it as the CAS.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::Embedded;
 use super::Turn;
 use super::item::End;
-use super::record::TIME_MODULUS_S;
 use super::shard::{Found, Key, Shard};
 
 /// Sees items as they are evicted.
@@ -87,7 +86,7 @@ impl Shard {
             key: self.key(found),
             value_bytes: found.value_bytes(self),
             ttl_s: (item.exptime_s != 0).then(|| item.exptime_s.saturating_sub(now_s)),
-            idle_s: now_s.wrapping_sub(item.time_s) % TIME_MODULUS_S,
+            idle_s: item.idle_s(now_s),
             fetched: item.fetched,
         });
     }

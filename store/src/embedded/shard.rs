@@ -362,6 +362,7 @@ impl Shard {
         stats.total_items += counters.total_items;
         stats.evictions += counters.evictions;
         stats.evicted_unfetched += counters.evicted_unfetched;
+        stats.evicted_last = stats.evicted_last.max(counters.evicted_last);
         stats.reclaimed += counters.reclaimed;
         stats.expired_unfetched += counters.expired_unfetched;
         stats.crawler_reclaimed += counters.crawler_reclaimed;
@@ -749,6 +750,8 @@ struct Counters {
     get_flushed: u64,
     evictions: u64,
     evicted_unfetched: u64,
+    /// When an item was evicted last, and how long it had not been accessed (s).
+    evicted_last: Option<(u32, u32)>,
     reclaimed: u64,
 }
 

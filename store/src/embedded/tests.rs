@@ -409,6 +409,24 @@ fn what_fetches_keep_asking_for_stays() {
 }
 
 #[test]
+fn the_last_eviction_tells_how_long_the_item_was_idle() {
+    let store = Embedded::new(options(ByteCount::mib(1)));
+    let add = |i: u32, now_s| store.store(&i.to_be_bytes(), item("a value"), Mode::Set, now_s);
+    add(0, NOW_S).expect("room for one item");
+    assert_eq!(store.stats().evicted_last, None);
+    let mut next = 1..;
+    while store.stats().evictions == 0 {
+        add(next.next().unwrap(), NOW_S).expect("a store that evicts has room");
+    }
+    assert_eq!(store.stats().evicted_last, Some((NOW_S, 0)));
+    let before = store.stats().evictions;
+    while store.stats().evictions == before {
+        add(next.next().unwrap(), NOW_S + 30).expect("a store that evicts has room");
+    }
+    assert_eq!(store.stats().evicted_last, Some((NOW_S + 30, 30)));
+}
+
+#[test]
 fn an_item_that_displaces_many_must_be_used_as_often_as_they() {
     let store = Embedded::new(options(ByteCount::mib(2)));
     let (small, large) = ("s".repeat(200), "l".repeat(20_000));

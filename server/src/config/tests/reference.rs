@@ -11,7 +11,7 @@ use toml::{Table, Value};
 use super::*;
 
 /// The source of each section, in the order of [`keys`].
-const SOURCES: [(&str, &str); 8] = [
+pub(super) const SOURCES: [(&str, &str); 8] = [
     ("server", include_str!("../schema/server.rs")),
     ("store", include_str!("../schema/store.rs")),
     ("compress", include_str!("../schema/compress.rs")),
@@ -55,18 +55,9 @@ fn the_reference_has_every_key() {
 
 /// Returns the rows of a section, which are in the order of its fields.
 fn rows(section: &str, source: &str, defaults: &Table) -> String {
-    let mut rest = source;
     let mut rows = String::new();
-    for key in keys().filter(|key| key.section() == section) {
-        let declared = format!("    pub {}: ", key.field());
-        let (before, after) = rest.split_once(&declared).expect("keys have the order of fields");
-        rest = after;
-        let is_comment = |line: &&str| line.trim_start().starts_with("///");
-        let lines: Vec<&str> = before.lines().rev().take_while(|line| is_part(line)).collect();
-        let lines = lines.iter().rev().filter(|line| is_comment(line));
-        let words = lines.map(|line| line.trim_start().trim_start_matches('/').trim());
-        let meaning = words.collect::<Vec<_>>().join(" ");
-        assert!(!meaning.is_empty() && !meaning.contains('|'), "{}: {meaning:?}", key.name);
+    for (key, meaning) in meanings(section, source) {
+        assert!(!meaning.contains('|'), "{}: {meaning:?}", key.name);
         let flag = key.flag.map_or(String::new(), |flag| format!(" (`{flag}`)"));
         let change = match key.change {
             Change::Hot => "hot",
@@ -77,6 +68,25 @@ fn rows(section: &str, source: &str, defaults: &Table) -> String {
         rows += &format!("| `{}`{flag} | {default} | {change} | {meaning} |\n", key.field());
     }
     rows
+}
+
+/// Returns the keys of a section with the comments of their fields.
+pub(super) fn meanings(section: &str, source: &str) -> Vec<(&'static Key, String)> {
+    let mut rest = source;
+    let mut found = Vec::new();
+    for key in keys().filter(|key| key.section() == section) {
+        let declared = format!("    pub {}: ", key.field());
+        let (before, after) = rest.split_once(&declared).expect("keys have the order of fields");
+        rest = after;
+        let is_comment = |line: &&str| line.trim_start().starts_with("///");
+        let lines: Vec<&str> = before.lines().rev().take_while(|line| is_part(line)).collect();
+        let lines = lines.iter().rev().filter(|line| is_comment(line));
+        let words = lines.map(|line| line.trim_start().trim_start_matches('/').trim());
+        let meaning = words.collect::<Vec<_>>().join(" ");
+        assert!(!meaning.is_empty(), "{} has no comment", key.name);
+        found.push((key, meaning));
+    }
+    found
 }
 
 /// Returns whether the line belongs to the comment or the attributes of a field.

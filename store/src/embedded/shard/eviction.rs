@@ -38,6 +38,7 @@ impl Shard {
                 None => {
                     self.counters.evictions += 1;
                     self.counters.evicted_unfetched += unfetched;
+                    self.counters.evicted_last = Some((turn.now_s, found.item.idle_s(turn.now_s)));
                     if let Some(observer) = turn.observer.get() {
                         self.show_evicted(&found, turn.now_s, &**observer);
                     }
