@@ -2,6 +2,7 @@
 //! code is 0 for success, 1 if the work failed, and 2 for bad usage or input. `rebate memcached` has
 //! memcached's exit codes.
 
+mod client;
 mod connect;
 mod demo;
 mod devices;
@@ -24,6 +25,7 @@ mod sim;
 mod supervisor;
 mod terminal;
 mod tls;
+mod top;
 mod trace;
 
 use std::ffi::OsString;
@@ -51,6 +53,8 @@ enum Command {
     Estimate(estimate::Estimate),
     /// List, train, export, import and drop the dictionaries with which small values are stored.
     Dict(dict::Dict),
+    /// Watch a server: rates, hits, what compression saves, devices, and classes of keys.
+    Top(top::Top),
     /// Compare compression off and on in the same memory, on this machine and without any setup.
     Demo(demo::Demo),
     /// Run the papers' experiments on this machine and compare the results with the published numbers.
@@ -98,6 +102,7 @@ fn main() -> ExitCode {
         Command::Load(load) => load.run(),
         Command::Estimate(estimate) => estimate.run(),
         Command::Dict(dict) => dict.run(),
+        Command::Top(top) => top.run(),
         Command::Demo(demo) => demo.run(),
         Command::Reproduce(reproduce) => reproduce.run(),
         Command::Model(model) => model.run(),
@@ -132,6 +137,7 @@ const EXAMPLES: &str = "Examples:
   rebate load 127.0.0.1:11211 --rate 5000 --duration 10s
   rebate estimate 127.0.0.1:11211
   rebate dict list 127.0.0.1:11211
+  rebate top 127.0.0.1:11211
   rebate reproduce cache --out results --quick
   rebate model --file accelerometer-recommendations
   rebate devices

@@ -1,8 +1,10 @@
 //! Tests the names that tools and dashboards read in `stats`. memcached and Rebate must both have each of them.
 
 use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
 
-use rebate_tests::Server;
+use rebate_tests::{Server, rebate_command};
 
 /// The names that monitoring agents of memcached read. The agents define the list, so it must not be shortened.
 const NAMES: [&str; 43] = [
@@ -117,6 +119,35 @@ fn a_gat_counts_as_a_touch() {
         for (name, count) in expected {
             assert_eq!(server.stat(name), Some(count), "{name} of {}", server.addr());
         }
+    }
+}
+
+#[test]
+fn top_watches_a_server() {
+    let servers = [Server::memcached(&[]), Server::rebate_memcached(&[])];
+    for server in &servers {
+        let mut client = server.client();
+        let asking = thread::spawn({
+            let address = server.addr().to_string();
+            move || {
+                rebate_command()
+                    .args(["top", &address, "--count", "2", "--interval", "300ms", "--json"])
+                    .output()
+                    .expect("the binary starts")
+            }
+        });
+        while !asking.is_finished() {
+            client.exchange(b"set a 0 0 1\r\n1\r\nget a b\r\n");
+            thread::sleep(Duration::from_millis(5));
+        }
+        let output = asking.join().expect("no panic");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!((output.status.code(), text.lines().count()), (Some(0), 2), "{text}");
+        let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        let number = |name: &str| last[name].as_f64().unwrap_or(f64::NAN);
+        assert!(number("gets_per_s") > 1.0 && number("sets_per_s") > 1.0, "{last}");
+        assert!((0.4..0.6).contains(&number("hit_ratio")), "{last}");
+        assert_eq!(number("items"), 1.0, "{last}");
     }
 }
 

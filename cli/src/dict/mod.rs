@@ -2,20 +2,18 @@
 //! cache with memcached's commands, so it works with every server that clients reach. It does not talk to servers in
 //! any other way.
 
-mod client;
-
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use device::Dictionary;
-use load::Address;
+use load::{Address, Class};
 use policy::key_class::NAME_BYTES_MAX;
 use store::dictionary_keys;
 use units::{ByteCount, DictionaryId};
 
+use crate::client::Client;
 use crate::connect::ConnectFlags;
 use crate::terminal::{CliError, byte_count, numbers, print_json, print_line, write_file};
-use client::{Class, Client};
 
 /// The flags of `rebate dict`.
 #[derive(Debug, Args)]

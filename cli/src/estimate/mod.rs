@@ -3,12 +3,12 @@
 
 mod page;
 mod show;
-mod timer;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, value_parser};
+use experiments::added_time::Timer;
 use harness::Progress;
 use load::{Address, Protocol};
 use planner::estimate::{BesideItems, Error, Options, Run, Source, estimate};
@@ -21,7 +21,6 @@ use crate::connect::ConnectFlags;
 use crate::terminal::{
     CliError, byte_count, print_json, print_line, stop_on_signal, warn, write_file,
 };
-use timer::Timer;
 
 /// The flags of `rebate estimate`.
 #[derive(Debug, Args)]

@@ -17,7 +17,7 @@ use server::{Devices, Server, ServerHandle};
 use units::ByteCount;
 
 /// The servers. They start when they are first needed.
-pub(super) struct Timer {
+pub struct Timer {
     /// Prefixes of keys that are classes.
     prefixes: Vec<String>,
     servers: Option<Servers>,
@@ -45,7 +45,8 @@ struct Times {
 }
 
 impl Timer {
-    pub(super) fn new(prefixes: Vec<String>) -> Self {
+    /// Prepares servers with these prefixes of keys that are classes.
+    pub fn new(prefixes: Vec<String>) -> Self {
         Self { prefixes, servers: None }
     }
 }
