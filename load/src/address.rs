@@ -102,8 +102,8 @@ impl Address {
 impl FromStr for Address {
     type Err = BadAddress;
 
-    /// Parses `host:port` (or `host` for a memcached at its usual port), `near:/path`, `unix:/path` or an absolute path,
-    /// the latter two and the first also with `grpc://` in front of it for gRPC.
+    /// Parses `host:port` (or `host` for a memcached at its usual port), `near:/path`, `unix:/path` or an absolute
+    /// path, the latter two and the first also with `grpc://` in front of it for gRPC.
     fn from_str(text: &str) -> Result<Self, BadAddress> {
         let (protocol, place) = match text.strip_prefix("grpc://") {
             Some(place) => (Protocol::Grpc, place),

@@ -1,5 +1,5 @@
-//! `rebate top`: watches a server and shows what it does, once an interval. It reads memcached's pages of statistics, so
-//! it works with every server that clients reach, and with memcached itself. It changes nothing on the server.
+//! `rebate top`: watches a server and shows what it does, once an interval. It reads memcached's pages of statistics,
+//! so it works with every server that clients reach, and with memcached itself. It changes nothing on the server.
 
 mod show;
 

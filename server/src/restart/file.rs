@@ -31,6 +31,8 @@ pub(crate) struct StoreFile {
 pub(super) enum LockError {
     /// Another process has locked them.
     InUse,
+    /// The folder does not exist: a mistake that the operator has to correct.
+    NoFolder,
     /// The system refused it for this reason.
     Unusable(String),
 }
@@ -94,7 +96,10 @@ impl StoreFile {
             .mode(MODE)
             .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32)
             .open(&lock_path)
-            .map_err(|error| unusable(&lock_path, &error))?;
+            .map_err(|error| match error.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => LockError::NoFolder,
+                _ => unusable(&lock_path, &error),
+            })?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => LockError::InUse,
             TryLockError::Error(error) => unusable(&lock_path, &error),

@@ -127,6 +127,10 @@ pub(crate) fn open(
             let text = format!("store.file: {} is in use by another process", path.display());
             return Err(StartError::Config(text));
         }
+        Err(LockError::NoFolder) => {
+            let text = format!("store.file: {} is in no folder that exists", path.display());
+            return Err(StartError::Config(text));
+        }
         Err(LockError::Unusable(reason)) => (None, Err((Outcome::Unusable, reason))),
         Ok(mut file) => {
             let loaded = load(&mut file, config, options, moment(time));

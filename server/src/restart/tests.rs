@@ -153,6 +153,17 @@ fn a_second_process_is_refused() {
 }
 
 #[test]
+fn a_file_in_no_folder_is_refused() {
+    let folder = Folder::new();
+    for path in [folder.file().join("items"), "/nonexistent/items".into()] {
+        save_one(&folder.file());
+        let opened = open(&config(&path), &StoreUrl::Embedded, (1, None), &clock());
+        let refusal = opened.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refusal.contains("in no folder that exists"), "{refusal}");
+    }
+}
+
+#[test]
 fn damage_gives_an_empty_start() {
     let folder = Folder::new();
     save_one(&folder.file());

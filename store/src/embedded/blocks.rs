@@ -264,7 +264,7 @@ mod tests {
             let count = 1 + draws.below(40) as usize;
             let fill = draws.below(256) as u8;
             while blocks.segments_missing(count) > 0 {
-                blocks.add(vec![0; 1_024].into());
+                blocks.add(Segment::map_anon(1_024).expect("memory for a segment"));
             }
             let chain = blocks.store(&vec![fill; count * 64], record_at);
             chains.insert(record_at, (chain, fill));
