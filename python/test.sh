@@ -12,7 +12,7 @@ if [ -z "$library" ]; then
 fi
 environment=target/python
 # Fixed, so that a new release of one does not fail who changed nothing.
-packages=(mypy==2.4.1 pandas==3.1.1 polars==2.1.0 pymemcache==4.0.0 ray==2.60.0)
+packages=(mypy==2.4.1 matplotlib==3.11.2 pandas==3.1.1 polars==2.1.0 pymemcache==4.0.0 ray==2.60.0)
 ready="$environment/$(IFS=_; echo "${packages[*]}")"
 if [ ! -e "$ready" ]; then
   python3 -m venv "$environment"

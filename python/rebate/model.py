@@ -17,7 +17,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from rebate import _rebate
-from rebate.sim import Interval
+from rebate.sim import Interval, html_table, interval_text
 
 __all__ = ["Outcome", "Projection", "Sensitivity", "evaluate", "project"]
 
@@ -54,6 +54,12 @@ class Projection:
     """The sensitivities. The parameter whose better measurement helps most comes first."""
     limits: tuple[str, ...]
     """The facts that the answer ignores or assumes."""
+
+    def _repr_html_(self) -> str:
+        """Returns a table of the estimates with their intervals for a notebook."""
+        estimates = ("speedup", "latency_reduction", "offloads", "alpha", "break_even_bytes")
+        rows = [[name.replace("_", " "), interval_text(getattr(self, name))] for name in estimates]
+        return html_table(["estimate", "value (95 % interval)"], rows)
 
 
 def project(

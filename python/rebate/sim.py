@@ -7,6 +7,7 @@ support is None. For example, an overloaded architecture has a reason and no tim
 from __future__ import annotations
 
 import contextlib
+import html
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from rebate._kept import Kept
 if TYPE_CHECKING:
     import pandas
     import polars
+    from matplotlib.axes import Axes
     from typing_extensions import Unpack
 
 __all__ = [
@@ -132,6 +134,50 @@ class Results:
             for (name, metric), found in run.values.items()
         ]
 
+    def plot(
+        self, name: str = "all", metric: str = "p99_ns", *, over: str | None = None, ax: Axes | None = None
+    ) -> Axes:
+        """Draws one value of every run with its 95 % interval, and returns matplotlib's axes.
+
+        `over` is a key of the specification with numbers as values: the drawing then has one line per architecture over
+        this key. By default it is the first swept key that has such values. Without one, there is a bar per run. A run
+        that does not support the value is a gap. Needs the extra `rebate[notebook]`.
+        """
+        from matplotlib import pyplot
+
+        axes = ax if ax is not None else pyplot.figure(layout="constrained").add_subplot()
+        if over is None:
+            over = next(iter(self._swept_numbers()), None)
+        if over is None:
+            _draw_bars(axes, self.runs, name, metric)
+        else:
+            _draw_lines(axes, self.runs, name, metric, over)
+        axes.set_ylabel(f"{metric.removesuffix('_ns')} of {name} (us)" if metric.endswith("_ns") else name)
+        axes.set_ylim(bottom=0)
+        return axes
+
+    def _swept_numbers(self) -> list[str]:
+        """Returns the keys that have different numbers in the runs."""
+        keys = dict.fromkeys(key for run in self.runs for key in run.set)
+        texts = {key: {run.set.get(key) for run in self.runs} for key in keys}
+        return [key for key, found in texts.items() if len(found) > 1 and all(map(_is_number, found))]
+
+    def _repr_html_(self) -> str:
+        """Returns a table of the runs for a notebook, with the mean and the 99th percentile of all responses (us)."""
+        keys = list(dict.fromkeys(key for run in self.runs for key in run.set))
+        head = [*keys, "architecture", "mean (us)", "p99 (us)", "verdict"]
+        rows = [
+            [
+                *(run.set.get(key, "") for key in keys),
+                run.architecture,
+                _us(run.values.get(("all", "mean_ns"))),
+                _us(run.values.get(("all", "p99_ns"))),
+                run.verdict if run.reason is None else f"{run.verdict}: {run.reason}",
+            ]
+            for run in self.runs
+        ]
+        return html_table(head, rows)
+
     def to_pandas(self) -> pandas.DataFrame:
         """Returns the rows as a frame. Needs the extra `rebate[pandas]`."""
         import pandas
@@ -143,6 +189,65 @@ class Results:
         import polars
 
         return polars.DataFrame(self.rows(), infer_schema_length=None)
+
+
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table for a notebook. Texts are escaped."""
+
+    def cells(tag: str, texts: Sequence[str]) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(text)}</{tag}>" for text in texts) + "</tr>"
+
+    body = "".join(cells("td", row) for row in rows)
+    return f"<table><thead>{cells('th', head)}</thead><tbody>{body}</tbody></table>"
+
+
+def interval_text(found: Interval | None, scale: float = 1.0) -> str:
+    """Returns a value and its interval with four digits."""
+    if found is None:
+        return "\N{EN DASH}"
+    value, low, high = (f"{scale * one:.4g}" for one in (found.value, found.low, found.high))
+    return f"{value} ({low} .. {high})"
+
+
+def _us(found: Interval | None) -> str:
+    return interval_text(found, 1e-3)
+
+
+def _is_number(text: str | None) -> bool:
+    try:
+        float(text or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _drawn(found: Interval | None, metric: str) -> tuple[float, float, float]:
+    """Returns a value, and how far its interval reaches below and above it."""
+    if found is None:
+        return (float("nan"),) * 3
+    scale = 1e-3 if metric.endswith("_ns") else 1.0
+    return scale * found.value, scale * (found.value - found.low), scale * (found.high - found.value)
+
+
+def _draw_bars(axes: Axes, runs: Sequence[Run], name: str, metric: str) -> None:
+    for at, run in enumerate(runs):
+        value, below, above = _drawn(run.values.get((name, metric)), metric)
+        axes.bar(at, value, yerr=[[below], [above]], capsize=3)
+    labels = [" ".join([run.architecture, *run.set.values()]) for run in runs]
+    axes.set_xticks(range(len(runs)), labels, rotation=30, ha="right")
+
+
+def _draw_lines(axes: Axes, runs: Sequence[Run], name: str, metric: str, over: str) -> None:
+    lines: dict[str, list[tuple[float, float, float, float]]] = {}
+    for run in runs:
+        others = [f"{key}={text}" for key, text in run.set.items() if key != over]
+        point = (float(run.set[over]), *_drawn(run.values.get((name, metric)), metric))
+        lines.setdefault(" ".join([run.architecture, *others]), []).append(point)
+    for label, points_of_line in lines.items():
+        places, values, below, above = zip(*sorted(points_of_line))
+        axes.errorbar(places, values, yerr=[below, above], marker="o", capsize=3, label=label)
+    axes.set_xlabel(over)
+    axes.legend()
 
 
 class Options(TypedDict, total=False):

@@ -122,6 +122,25 @@ class Simulator(unittest.TestCase):
                 self.assertEqual(list(frame.columns), list(rows[0]))
                 self.assertEqual(len(frame), len(rows))
 
+    def test_results_are_drawn_and_shown(self) -> None:
+        ask = {"set": SMALL, "architectures": ["relief", "accelflow"], "runs": 5}
+        swept = sim.sweep("steady", {"hardware.pes": [4, 8]}, **ask)
+        page = swept._repr_html_()
+        self.assertEqual(page.count("<tr>"), 5)
+        self.assertIn("<td>accelflow</td>", page)
+        try:
+            import matplotlib
+        except ImportError as missing:
+            self.absent(missing)
+        matplotlib.use("Agg")
+        lines = swept.plot()
+        self.assertEqual(lines.get_xlabel(), "hardware.pes")
+        self.assertEqual(len(lines.get_legend_handles_labels()[1]), 2)
+        bars = sim.run("steady", **ask).plot(metric="mean_ns")
+        names = [label.get_text() for label in bars.get_xticklabels()]
+        self.assertEqual([name.split()[0] for name in names], ["relief", "accelflow"])
+        self.assertIn("(us)", bars.get_ylabel())
+
     def test_an_overload_is_refused_with_its_reason(self) -> None:
         heavy = SMALL | {"load.total_per_s": 10_000_000}
         run = sim.run("steady", set=heavy, architectures=["non-acc"], runs=5).run("non-acc")
@@ -399,6 +418,7 @@ class Model(unittest.TestCase):
         wide = model.project(**case, threading="Sync", strategy="on-chip")
         self.assertTrue(wide.speedup.low < answer.speedup.value < wide.speedup.high)
         self.assertEqual(wide.sensitivity[0].symbol, "alpha")
+        self.assertIn("<td>speedup</td>", wide._repr_html_())
 
     def test_sizes_select_what_pays(self) -> None:
         sizes = [(100, 1.0), (1000, 1.0)]
