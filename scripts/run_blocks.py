@@ -4,8 +4,9 @@
 Usage: scripts/run_blocks.py PROGRAM [PAGE...]   PROGRAM is the `rebate` to run; without pages, the tested ones
 
 All blocks of a page run one after the other in one bash, which ends at the first command that fails. It is that of an
-ordinary user in a network of its own, where the addresses and the host names of the pages exist, and may write to copies
-of /etc/rebate and /run. Nothing that it does remains. Needs root. A comment before a block says how it is tested; readers do not see it:
+ordinary user in a network of its own, where the addresses and the host names of the pages exist, and may write to
+copies of /etc/rebate and /run. Nothing that it does remains. Needs root. A comment before a block says how it is
+tested; readers do not see it:
 
     <!-- test: setup               the lines of the comment run first; what they start ends with the page
     COMMANDS
@@ -206,7 +207,8 @@ def begin_script():
         f"printf '{lines}' >/etc/hosts",
         "mkdir -p /etc/rebate /run/rebate",
         f"chown {USER} . page /etc/rebate /run/rebate",
-        f"PATH=$PWD/bin:$PATH script=$PWD/page.sh ROOT={shlex.quote(str(ROOT))} && export PATH ROOT HOME=$PWD/page && cd page",
+        f"PATH=$PWD/bin:$PATH script=$PWD/page.sh ROOT={shlex.quote(str(ROOT))}",
+        "export PATH ROOT HOME=$PWD/page && cd page",
         f"exec setpriv --reuid={USER} --regid={USER} --clear-groups bash \"$script\"", ""])
 
 

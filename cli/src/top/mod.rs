@@ -37,8 +37,8 @@ pub(crate) struct Top {
 }
 
 impl Top {
-    /// Runs the command. The exit code is 0 at the end or after Ctrl-C, 1 if the server cannot be reached, and 2 for bad
-    /// usage.
+    /// Runs the command. The exit code is 0 at the end or after Ctrl-C, 1 if the server cannot be reached, and 2 for
+    /// bad usage.
     pub(crate) fn run(self) -> Result<(), CliError> {
         let connector = self.connect.connector()?;
         let stop = stop_on_signal()?;
