@@ -100,4 +100,4 @@ const RELEASE_EVERY: Duration = Duration::from_secs(5);
 
 /// The memory of files above which pages of the program are released (bytes). Serving needs about 6 MiB of them,
 /// because the system maps 64 KiB around each page.
-const PROGRAM_BYTES_MAX: usize = 13 << 19;
+pub(crate) const PROGRAM_BYTES_MAX: usize = 13 << 19;

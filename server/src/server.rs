@@ -20,7 +20,8 @@ use crate::accept::{Dispatcher, SocketFile, accept_tcp, accept_unix};
 use crate::access::Access;
 use crate::admin::{self, Admin};
 use crate::background::{
-    return_memory, watch_certificates, watch_logins, watch_members, watch_value_keys,
+    PROGRAM_BYTES_MAX, return_memory, watch_certificates, watch_logins, watch_members,
+    watch_value_keys,
 };
 use crate::config::{CompressMode, Config, Services, StoreUrl, convert, split_tls};
 use crate::context::Connections;
@@ -147,6 +148,8 @@ pub(crate) fn make_plan<L>(
     };
     // Nobody can connect while items are loaded, so clients and probes learn that they must wait.
     let disk = environment.map(|environment| Arc::clone(&environment.disk));
+    // Loading fills the store, and what only the start needed would add to the peak.
+    (platform.release_program_pages)(PROGRAM_BYTES_MAX);
     let opened = restart::open(&config, &url, (seed, disk), &time)?;
     let listeners = listen(&config)?;
     let Devices { all: devices, accelerators } = devices;

@@ -201,14 +201,6 @@ fn what_is_no_file_is_left_alone() {
 }
 
 #[test]
-fn a_missing_directory_gives_an_empty_start() {
-    let folder = Folder::new();
-    let opened = start(&folder.file().join("more"));
-    assert_eq!(restart(&opened).outcome, Outcome::Unusable);
-    assert!(opened.file.is_none() && store(&opened).stats().curr_items == 0);
-}
-
-#[test]
 fn an_end_that_takes_too_long_saves_nothing() {
     let folder = Folder::new();
     let opened = start(&folder.file());
