@@ -1,8 +1,8 @@
 //! The experiments of the papers in docs/references.md, one folder each. An experiment measures or simulates
 //! on this machine, compares the published numbers with ours, and writes rows for programs and a page for
 //! people. `testbed`, `records` and `compression` also serve the demo, which belongs to no paper, `rpc` the commands of
-//! the RPC engine, and `added_time` the estimate. Every number comes from the run that reports it. The caller parses the
-//! command line and prints.
+//! the RPC engine, and `added_time` the estimate. Every number comes from the run that reports it. The caller parses
+//! the command line and prints.
 
 pub mod accelerometer;
 pub mod accelflow;

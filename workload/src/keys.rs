@@ -1,6 +1,6 @@
 //! Makes key names. They are unique, printable and computed from the key's id, so that no table of names is stored.
-//! A name has a digit and none of the separators of key classes (`: / . - _ |`), so all names of a load are one kind of key,
-//! as the ids of real keys are.
+//! A name has a digit and none of the separators of key classes (`: / . - _ |`), so all names of a load are one kind of
+//! key, as the ids of real keys are.
 
 use units::limits::KEY_BYTES_MAX;
 

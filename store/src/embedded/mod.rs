@@ -158,8 +158,8 @@ pub struct Stats {
     pub evictions: u64,
     /// The evicted items that were never fetched.
     pub evicted_unfetched: u64,
-    /// When an item was evicted last, on the store's clock, and how long it had not been accessed then (s). It tells how
-    /// long an item stays that nobody reads.
+    /// When an item was evicted last, on the store's clock, and how long it had not been accessed then (s). It tells
+    /// how long an item stays that nobody reads.
     pub evicted_last: Option<(u32, u32)>,
     /// Expired and flushed items that were removed to make space.
     pub reclaimed: u64,

@@ -416,12 +416,14 @@ fn the_last_eviction_tells_how_long_the_item_was_idle() {
     assert_eq!(store.stats().evicted_last, None);
     let mut next = 1..;
     while store.stats().evictions == 0 {
-        add(next.next().unwrap(), NOW_S).expect("a store that evicts has room");
+        add(next.next().expect("numbers have no end"), NOW_S)
+            .expect("a store that evicts has room");
     }
     assert_eq!(store.stats().evicted_last, Some((NOW_S, 0)));
     let before = store.stats().evictions;
     while store.stats().evictions == before {
-        add(next.next().unwrap(), NOW_S + 30).expect("a store that evicts has room");
+        add(next.next().expect("numbers have no end"), NOW_S + 30)
+            .expect("a store that evicts has room");
     }
     assert_eq!(store.stats().evicted_last, Some((NOW_S + 30, 30)));
 }
