@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 /// One piece of memory. All segments of a store have the same length.
 ///
 /// It is mapped from the system and not taken from the heap. The heap has a part for each thread, and what a store
-/// leaves between its items in one part is lost to the others: a full store of 32 MiB with four threads took up to 7 MiB
-/// more. Neighbours among the mappings become one to the system.
+/// leaves between its items in one part is lost to the others: a full store of 32 MiB with four threads took up to
+/// 7 MiB more. Neighbours among the mappings become one to the system.
 pub(super) type Segment = MmapMut;
 
 /// The segments that no shard holds, and the bytes that are left of the budget.
