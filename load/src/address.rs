@@ -115,12 +115,12 @@ impl FromStr for Address {
             let endpoint = fits.map(|_| Endpoint::Near(path.into()))?;
             return Ok(Self { protocol, endpoint });
         }
-        let is_without_port = !place.is_empty()
-            && !place.starts_with(['/', '['])
-            && !place.trim_start_matches("tls://").contains(':')
-            || place.ends_with(']');
+        let host = place.strip_prefix("tls://").unwrap_or(place);
+        // What follows an IPv6 address in brackets, or all.
+        let behind = host.rsplit(']').next().unwrap_or(host);
+        let names_a_port = behind.contains(':') || host.is_empty() || host.starts_with('/');
         let with_port = match protocol {
-            Protocol::Memcached if is_without_port => format!("{place}:{MEMCACHED_PORT}"),
+            Protocol::Memcached if !names_a_port => format!("{place}:{MEMCACHED_PORT}"),
             _ => place.to_owned(),
         };
         Ok(Self { protocol, endpoint: read_endpoint(&with_port).map_err(bad)? })

@@ -63,7 +63,7 @@ pub struct View {
     pub read: Vec<Rate>,
     /// Compressions and decompressions, by device, placement and reason.
     pub jobs: Vec<Rate>,
-    /// What went wrong on the connections to the stores behind the server.
+    /// New connections to the stores behind the server, and what went wrong on them.
     pub upstream: Vec<Rate>,
     /// Classes of keys, those with the most written bytes first.
     pub classes: Vec<ClassRate>,
@@ -126,7 +126,7 @@ pub struct Class {
 pub struct Entry {
     /// The id.
     pub id: String,
-    /// The bytes held, with overhead.
+    /// The length of its content (bytes).
     pub bytes: u64,
     /// The memory that it takes, with the tables of its codec (bytes).
     pub memory_bytes: u64,

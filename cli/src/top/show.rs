@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use load::{Rate, View};
+use planner::plain;
 use rustix::termios::tcgetwinsize;
 
 use crate::terminal::{numbers, print};
@@ -165,18 +166,9 @@ fn curve(values: &VecDeque<f64>, top: Option<f64>) -> String {
     values.iter().map(block).collect()
 }
 
+/// Formats a number with one decimal if it is below 10.
 fn count(value: f64) -> String {
-    let decimals = if value > 0.0 && value < 10.0 { 1 } else { 0 };
-    let text = format!("{value:.decimals$}");
-    let (whole, rest) = text.split_at(text.find('.').unwrap_or(text.len()));
-    let mut grouped = String::new();
-    for (index, digit) in whole.chars().enumerate() {
-        if index > 0 && (whole.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped + rest
+    plain(if value < 10.0 { (10.0 * value).round() / 10.0 } else { value.round() })
 }
 
 fn bytes(value: f64) -> String {

@@ -667,6 +667,12 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_has_seen_may_still_give_hits() {
+        let gain = curve(1e3, |held| 1.0 - (held / 2e5).powf(0.2)).gain(1e4, Interval::exact(3.0));
+        assert!(gain.low == 0.0 && gain.high > 0.05, "{gain:?}");
+    }
+
+    #[test]
     fn less_room_costs_hits() {
         let gain = curve(1e4, |held| (1.0 + held).powf(-0.3)).gain(1e4, Interval::exact(0.5));
         assert!(gain.value < 0.0 && gain.high < 0.0, "{gain:?}");

@@ -1,6 +1,7 @@
 //! The memory that all shards of a store share: segments of one size within the budget. A shard
 //! takes a segment and returns it; which shard must return one is decided above.
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::MmapMut;
@@ -53,13 +54,14 @@ impl Memory {
 
     /// Returns a segment even if the budget is spent: for a caller that is about to return another one,
     /// or needs a few bytes. What exceeds the budget is given back first.
-    ///
-    /// # Panics
-    /// The system has no memory, which ends a process that asks the heap, too.
+    /// If the system has no memory, the process ends, as for a caller of the heap.
     pub(super) fn borrow(&self) -> Segment {
         self.take().unwrap_or_else(|| {
             self.used_bytes.fetch_add(self.segment_bytes as u64, Ordering::Relaxed);
-            MmapMut::map_anon(self.segment_bytes).expect("the system has memory for a segment")
+            MmapMut::map_anon(self.segment_bytes).unwrap_or_else(|_| {
+                let bytes = Layout::array::<u8>(self.segment_bytes);
+                handle_alloc_error(bytes.unwrap_or(Layout::new::<u8>()))
+            })
         })
     }
 
