@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs every test of the workspace: `cargo test --workspace`, with two test binaries at a time.
 
-Many tests wait for processes, sockets and time-outs, and leave the cores idle. The binaries of these packages run one
-after the other, as with cargo. Beside them, at a lower priority, run those that only compute. The documentation's
-examples come last. The output of a binary is shown if it fails; the whole output is in target/tests.
+Many tests wait for processes, sockets and time-outs, and leave the cores idle. Their binaries run one after the other,
+as with cargo. Beside them run those that wait for answers as long as it takes, and then, at a lower priority, those
+that only compute. The documentation's examples come last. The output of a binary is shown if it fails; the whole output is in target/tests.
 
 Example: scripts/run_tests.py
 """
@@ -19,9 +19,12 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Their tests depend on no clock and on no other process.
+# Packages whose tests depend on no clock and on no other process.
 COMPUTING = set("""api device experiments fuzz model planner policy protocol report rpc sim simulation store trace units
 workload""".split())
+
+# Long binaries of rebate-tests that compare answers and measure no time.
+PATIENT = set("clients command_table thrift".split())
 
 
 def binaries():
@@ -66,9 +69,15 @@ def main():
     parser.parse_args()
     tests = binaries()
     failed, printing = [], threading.Lock()
-    waiting = [test for test in tests if test[0] not in COMPUTING]
+    patient = [test for test in tests if test[0] == "rebate-tests" and test[1] in PATIENT]
     computing = [test for test in tests if test[0] in COMPUTING]
-    beside = threading.Thread(target=run, args=(computing, 10, failed, printing))
+    waiting = [test for test in tests if test not in patient and test not in computing]
+
+    def patient_and_computing():
+        run(patient, 0, failed, printing)
+        run(computing, 10, failed, printing)
+
+    beside = threading.Thread(target=patient_and_computing)
     beside.start()
     run(waiting, 0, failed, printing)
     beside.join()
