@@ -43,6 +43,6 @@ REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpd
 wait "$python" || { cat target/tests/python.log; exit 1; }
 tail -n 4 target/tests/python.log
 step "benchmarks, smallest form"
-# They measure nothing here, and wait most of the time, so several share the cores.
-find bench -maxdepth 1 -name '*.py' ! -name '_*' ! -name harness.py | sort |
+# They measure nothing here, and wait most of the time, so several share the cores. The longest is among the first.
+find bench -maxdepth 1 -name '*.py' ! -name '_*' ! -name harness.py | sort -r |
   xargs -P 5 -I{} sh -c 'python3 {} --quick >/dev/null && echo {}'

@@ -24,7 +24,7 @@ COMPUTING = set("""api device experiments fuzz model planner policy protocol rep
 workload""".split())
 
 # Long binaries of rebate-tests that compare answers and measure no time.
-PATIENT = set("clients command_table thrift".split())
+PATIENT = {"clients", "command_table"}
 
 
 def binaries():
@@ -44,13 +44,13 @@ def binaries():
     return sorted(found)
 
 
-def run(lane, niceness, failed, printing):
+def run(lane, niceness, failed, printing, **variables):
     """Runs the binaries one after the other, and appends the names of those that fail."""
     for package, name, executable, folder in lane:
         log = ROOT / "target/tests" / f"{package}-{name}.log"
         log.parent.mkdir(exist_ok=True)
         # As with cargo: in the package's folder, with the package's variables that tests read when they run.
-        environment = dict(os.environ, CARGO_MANIFEST_DIR=str(folder))
+        environment = dict(os.environ, CARGO_MANIFEST_DIR=str(folder), **variables)
         start = time.monotonic()
         with open(log, "wb") as output:
             process = subprocess.Popen([executable], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
@@ -74,7 +74,8 @@ def main():
     waiting = [test for test in tests if test not in patient and test not in computing]
 
     def patient_and_computing():
-        run(patient, 0, failed, printing)
+        # More of their tests than there are cores, since each waits most of the time.
+        run(patient, 0, failed, printing, RUST_TEST_THREADS="4")
         run(computing, 10, failed, printing)
 
     beside = threading.Thread(target=patient_and_computing)
