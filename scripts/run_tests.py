@@ -24,7 +24,7 @@ COMPUTING = set("""api device experiments fuzz model planner policy protocol rep
 workload""".split())
 
 # Long binaries of rebate-tests that compare answers and measure no time.
-PATIENT = {"clients", "command_table"}
+PATIENT = {"clients", "command_table", "sealed", "store"}
 
 
 def binaries():
