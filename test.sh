@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing and runs every check: format, lints, documentation, tests, and each benchmark in its smallest
-# form. No accelerator, two cores, about 30 minutes from nothing.
+# form. It needs no accelerator, and two cores.
 set -euo pipefail
 cd "$(dirname "$0")"
 scripts/setup.sh test
@@ -34,10 +34,11 @@ scripts/site --rebate "$REBATE_BIN"
 # 3: this machine allows no network namespaces.
 scripts/run_blocks.py "$REBATE_BIN" || [ $? = 3 ]
 step "DPDK's software devices, and the Python package"
-# Its packages are fetched while the driver compiles.
+# Python's packages are fetched while the driver compiles. A process group of its own ends with this script.
 mkdir -p target/tests
-REBATE_PYTHON_LIBRARY=target/debug/lib_rebate.so python/test.sh >target/tests/python.log 2>&1 &
+REBATE_PYTHON_LIBRARY=target/debug/lib_rebate.so setsid python/test.sh >target/tests/python.log 2>&1 &
 python=$!
+trap 'kill -- "-$python" 2>/dev/null || :' EXIT
 # Of the whole workspace, so that nothing but the driver is built again.
 REBATE_DPDK_REQUIRED=1 cargo test --workspace --features drivers/dpdk --test dpdk --test golden
 wait "$python" || { cat target/tests/python.log; exit 1; }

@@ -2,8 +2,9 @@
 """Runs every test of the workspace: `cargo test --workspace`, with two test binaries at a time.
 
 Many tests wait for processes, sockets and time-outs, and leave the cores idle. Their binaries run one after the other,
-as with cargo. Beside them run those that wait for answers as long as it takes, and then, at a lower priority, those
-that only compute. The documentation's examples come last. The output of a binary is shown if it fails; the whole output is in target/tests.
+as with cargo. Beside them run first the binaries that measure no time, and then, at a lower priority, those that only
+compute. The documentation's examples come last. The output of a binary is shown if it fails; the whole output is in
+target/tests.
 
 Example: scripts/run_tests.py
 """
@@ -23,7 +24,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMPUTING = set("""api device experiments fuzz model planner policy protocol report rpc sim simulation store trace units
 workload""".split())
 
-# Long binaries of rebate-tests that compare answers and measure no time.
+# Long binaries of rebate-tests that only compare answers, however long these take.
 PATIENT = {"clients", "command_table", "sealed", "store"}
 
 
