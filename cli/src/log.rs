@@ -15,8 +15,13 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::event::{PollFd, PollFlags, poll};
 use server::config::LogFormat;
 use server::counters::LOG_LOSSES;
-use tracing_subscriber::EnvFilter;
+use telemetry::otlp::{LogLine, Severity, put_line};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// Starts logging at `level` (`error`, `warn`, `info`, `debug` or `trace`). Libraries log only warnings, or at `level`
 /// if `libraries` is set. After this call nothing else may write to stderr. Panics are also logged.
@@ -32,11 +37,12 @@ pub(crate) fn start(level: &str, libraries: bool, format: LogFormat) {
         .with_writer(Enqueue)
         .log_internal_errors(false);
     match format {
-        LogFormat::Text => subscriber.with_ansi(is_terminal).init(),
+        LogFormat::Text => subscriber.with_ansi(is_terminal).finish().with(Forward).init(),
         LogFormat::Json => {
             IS_JSON.store(true, Ordering::Relaxed);
             let subscriber = subscriber.json().flatten_event(true);
-            subscriber.with_current_span(false).with_span_list(false).init();
+            let subscriber = subscriber.with_current_span(false).with_span_list(false);
+            subscriber.finish().with(Forward).init();
         }
     }
     std::panic::set_hook(Box::new(log_panic));
@@ -53,7 +59,7 @@ fn directives(level: &str, libraries: bool) -> String {
 }
 
 /// The crates of this workspace that log.
-const CRATES: [&str; 3] = ["rebate", "server", "drivers"];
+const CRATES: [&str; 4] = ["rebate", "server", "drivers", "telemetry"];
 
 /// Returns a line with this text that belongs to no event, in the form of the log.
 fn formed(text: &str) -> String {
@@ -231,6 +237,69 @@ impl Write for Enqueue {
     }
 }
 
+/// Passes events on to the exporter of this process, if it exports the log.
+struct Forward;
+
+impl<S: Subscriber> Layer<S> for Forward {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let metadata = event.metadata();
+        // Sending a line must not cause the next one.
+        if TRANSPORT.iter().any(|library| metadata.target().starts_with(library)) {
+            return;
+        }
+        put_line(|| {
+            let mut fields = Fields::default();
+            event.record(&mut fields);
+            LogLine {
+                time: units::unix_time().into(),
+                severity: severity(*metadata.level()),
+                target: metadata.target().to_owned(),
+                message: fields.message,
+                fields: fields.others,
+            }
+        });
+    }
+}
+
+/// The fields of an event.
+#[derive(Default)]
+struct Fields {
+    message: String,
+    others: Vec<(&'static str, String)>,
+}
+
+impl Fields {
+    fn add(&mut self, field: &Field, text: String) {
+        match field.name() {
+            "message" => self.message = text,
+            name => self.others.push((name, text)),
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.add(field, format!("{value:?}"));
+    }
+}
+
+fn severity(level: Level) -> Severity {
+    match level {
+        Level::ERROR => Severity::Error,
+        Level::WARN => Severity::Warn,
+        Level::INFO => Severity::Info,
+        Level::DEBUG => Severity::Debug,
+        Level::TRACE => Severity::Trace,
+    }
+}
+
+/// The libraries that send lines to a collector.
+const TRANSPORT: [&str; 5] = ["h2", "hyper", "tonic", "tower", "rustls"];
+
 /// The most lines that wait to be written. At the most detailed level, a process logs as many lines in
 /// several seconds, usually a few hundred KiB.
 const LINES_MAX: usize = 8_192;
@@ -249,7 +318,10 @@ mod tests {
 
     #[test]
     fn libraries_log_warnings_unless_asked() {
-        assert_eq!(directives("debug", false), "warn,rebate=debug,server=debug,drivers=debug");
+        assert_eq!(
+            directives("debug", false),
+            "warn,rebate=debug,server=debug,drivers=debug,telemetry=debug"
+        );
         assert_eq!(directives("trace", true), "trace");
     }
 

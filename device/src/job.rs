@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use units::{Nanos, Op};
+use units::{Nanos, Op, TraceContext};
 
 use crate::buffer::{Buffer, Input};
 use crate::chain::Chain;
@@ -35,6 +35,9 @@ pub struct Job {
     pub dictionary: Option<Arc<Dictionary>>,
     /// The ops that follow the job's own op.
     pub chain: Option<Box<Chain>>,
+    /// The trace of the request that needs the job, if that is recorded. A device in another process records the job
+    /// too.
+    pub trace: Option<Box<TraceContext>>,
 }
 
 impl Job {
@@ -51,6 +54,7 @@ impl Job {
             deadline: None,
             dictionary: None,
             chain: None,
+            trace: None,
         }
     }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 
-use units::{ByteCount, Nanos};
+use units::{ByteCount, Nanos, TraceContext};
 
 use crate::{Buffer, Class, Task, TenantId};
 
@@ -99,6 +99,8 @@ pub struct Request {
     pub output_bytes: usize,
     /// The time until the client stops waiting, counted from its request.
     pub time_left: Option<Nanos>,
+    /// The trace of the request that needs the job, if the client records it.
+    pub trace: Option<TraceContext>,
     /// The position of the input in the memory that the client shares (bytes).
     pub offset: u64,
     /// Identifies the answer to this job.

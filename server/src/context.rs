@@ -12,6 +12,8 @@ use device::TenantId;
 use parking_lot::Mutex;
 use runtime::TokioRuntime;
 use slab::Slab;
+use telemetry::Recorder;
+use telemetry::timeline::{self, Kind};
 use units::{ByteCount, Clock};
 
 use crate::access::{Access, Allowances, Origin, TENANT_MAX};
@@ -90,6 +92,8 @@ pub(crate) struct WorkerContext {
     pub(crate) examine_limit: ExamineLimit,
     pub(crate) shutdown: Shutdown,
     pub(crate) tls: Arc<Tls>,
+    /// Records where the time of requests goes.
+    pub(crate) recorder: Rc<Recorder>,
     /// The executor of programs, if this process runs programs.
     pub(crate) programs: Option<Rc<ProgramService>>,
     /// The context of the store service, if there is one. It uses the same store without converting values.
@@ -105,7 +109,10 @@ impl WorkerContext {
             return Some(permit);
         }
         self.counters.commands.backpressure_waits.up();
-        tokio::time::timeout(ADMISSION_MAX, self.budget.take(bytes)).await.ok()
+        let stage = timeline::open(Kind::Memory);
+        let taken = tokio::time::timeout(ADMISSION_MAX, self.budget.take(bytes)).await;
+        stage.close();
+        taken.ok()
     }
 
     /// Logs that a connection was refused because it sent something else than a client does.

@@ -433,6 +433,8 @@ counters! {
         restarts_admin,
         /// Restarts of the reports to the scheduler.
         restarts_reporter,
+        /// Restarts of the export to a collector.
+        restarts_otlp,
         /// Restarts of the readiness checks.
         restarts_readiness,
         /// Restarts of the task that keeps the list of the ring's servers.

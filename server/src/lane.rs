@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device::lane::{
     Doorbell, NoResult, Pause, Problem, RESULT_AT, Request, ServedLane, Taken, Ticket,
@@ -28,6 +28,7 @@ use units::{ByteCount, Nanos};
 use crate::access::{Client, Origin, Rights};
 use crate::budget::Permit;
 use crate::context::{Peer, WorkerContext};
+use crate::job_stages;
 use crate::session::Open;
 use crate::worker::ListenerProtocol;
 
@@ -288,10 +289,16 @@ impl Lane {
             Ok((job, held)) => {
                 self.context.counters.lanes.jobs.up();
                 let output_bytes_max = request.output_bytes;
-                let ticket = request.ticket;
+                let Request { ticket, trace, .. } = request;
+                let since = Instant::now();
+                let context = Rc::clone(&self.context);
                 let run = self.context.runtime.run(Box::new(job));
                 self.in_flight.push(Box::pin(async move {
                     let finished = run.await;
+                    if let Some(trace) = trace {
+                        let recorder = &context.recorder;
+                        job_stages::record_asked(recorder, trace, JOB, since, &finished);
+                    }
                     Done { ticket, finished, output_bytes_max, _held: held }
                 }));
             }
@@ -450,6 +457,9 @@ impl Drop for Charge {
         self.set(0);
     }
 }
+
+/// The name of a lane's job in traces.
+const JOB: &str = "lane job";
 
 /// The number of jobs that a lane begins in one turn. It is large enough to share a wake-up, and small enough
 /// that jobs in software do not delay other tasks for long.

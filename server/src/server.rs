@@ -13,6 +13,7 @@ use device::{Device, Dictionary, Key, Train};
 use parking_lot::RwLock;
 use store::Embedded;
 use store::embedded::CoarseClock;
+use telemetry::{Record, Requests};
 use tokio::sync::oneshot;
 use units::{ByteCount, Clock, SystemClock};
 
@@ -36,10 +37,12 @@ use crate::listeners::{Listeners, TcpSocketListener, UnixSocketListener, bound};
 use crate::logins::Logins;
 use crate::members::Members;
 use crate::memory::MemoryParts;
+use crate::otlp::{Export, ExportThread};
 use crate::restart::{self, StoreFile};
 use crate::scheduler::{Reporter, Reporting, Scheduler};
 use crate::sealing::ValueKeys;
 use crate::simulated::Environment;
+use crate::slow_log::SlowLog;
 use crate::supervise::{Liveness, keep};
 use crate::tls::Tls;
 use crate::watchers::Watchers;
@@ -161,6 +164,8 @@ pub(crate) fn make_plan<L>(
     let threads = config.server.threads.max(1);
     let connections = Connections::new(config.server.connections_max, &protocols(&config));
     let config = Arc::new(config);
+    let slow_log = Arc::new(SlowLog::new(Arc::clone(&clock)));
+    let export = Arc::new(Export::new(&config));
     let plan = Arc::new(Plan {
         tls,
         members: open_members(&config, &url, &logins),
@@ -184,6 +189,9 @@ pub(crate) fn make_plan<L>(
         program_metrics: RwLock::default(),
         connections: Arc::new(connections),
         connection_table: Arc::default(),
+        requests: open_requests(&config, &slow_log, &export),
+        slow_log,
+        export,
         watchers: Watchers::open(&config.server, opened.store.as_ref()),
         health,
         grpc_others,
@@ -203,12 +211,23 @@ pub(crate) fn make_plan<L>(
     Ok((plan, opened.file, listeners))
 }
 
+/// Creates the place for requests that are kept. Slow ones are logged, and all are exported.
+fn open_requests(config: &Config, slow_log: &Arc<SlowLog>, export: &Arc<Export>) -> Arc<Requests> {
+    let (slow_log, export) = (Arc::clone(slow_log), Arc::clone(export));
+    let listener = move |record: &Arc<Record>| {
+        slow_log.note(record);
+        export.put(record);
+    };
+    Arc::new(Requests::new(convert::requests(config), listener))
+}
+
 /// Applies the hot keys of `config`, except those of the trainer of dictionaries.
 pub(crate) fn apply(config: Config, plan: &Plan, workers: &[Worker], admin: &Admin) {
     plan.connections.set_max(config.server.connections_max);
     if let Some(scheduler) = &plan.scheduler {
         scheduler.reload(&config.scheduler);
     }
+    plan.requests.set_rules(convert::requests(&config));
     let config = Arc::new(config);
     for worker in workers {
         worker.send(WorkerMessage::Reload(Arc::clone(&config)));
@@ -339,6 +358,9 @@ pub struct ServerHandle {
     workers: Arc<[Worker]>,
     admin: Arc<Admin>,
     control: Control,
+    /// The thread that sends to a collector, if there is one.
+    #[expect(dead_code, reason = "it ends with this value")]
+    exporter: Option<ExportThread>,
     /// The thread that trains dictionaries, in a process with a frontend.
     trainer: Option<TrainerThread>,
     addresses: Vec<SocketAddr>,
@@ -498,6 +520,7 @@ impl ServerHandle {
         let admin = Arc::new(Admin::new(Arc::clone(&plan)));
         take_over_file(store_file.as_ref())?;
         let control = Control::start(listeners, dispatcher, Arc::clone(&admin), Arc::clone(&plan))?;
+        let exporter = ExportThread::start(&plan, &admin)?;
         let is_frontend = Services::from_roles(&plan.config.server.roles).frontend;
         let trainer =
             is_frontend.then(|| start_trainer(&plan, Arc::clone(&workers))).transpose()?;
@@ -506,6 +529,7 @@ impl ServerHandle {
             workers,
             admin,
             control,
+            exporter,
             trainer,
             addresses,
             grpc_addresses,

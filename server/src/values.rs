@@ -26,6 +26,7 @@ use crate::config::Foreign;
 use crate::counters::Counters;
 use crate::dictionaries::{Exchange, Missing, Tries};
 use crate::hot_values::{Candidate, HotValue, HotValues};
+use crate::job_stages;
 use crate::sealing::Sealer;
 
 /// One worker's conversion between logical and stored values.
@@ -512,7 +513,7 @@ impl Values {
             return stored;
         }
         let (job, plan) = self.compression(body, coding, limits);
-        let finished = self.0.runtime.run(job).await;
+        let finished = job_stages::run(&self.0.runtime, job).await;
         match finished.outcome {
             Outcome::Done { output_bytes }
                 if framed_bytes(plan.header_bytes, output_bytes, plan.stored_bytes_max)
@@ -638,7 +639,7 @@ impl Values {
             Box::new(Job { deadline, dictionary, ..Job::new(task, Input::heap(payload), output) })
         };
         let stream_bytes = payload.len();
-        let mut finished = self.0.runtime.run(job(payload.clone())).await;
+        let mut finished = job_stages::run(&self.0.runtime, job(payload.clone())).await;
         if finished.path.device != 0 && !is_whole(&finished, &header, key) {
             // The runtime counts failures, but cannot detect a wrong result of a completed job.
             if matches!(finished.outcome, Outcome::Done { .. }) {
@@ -650,7 +651,10 @@ impl Values {
             }
             // Software repeats the job, so that no value is lost to a faulty device.
             let device = finished.path.device;
-            finished = self.0.runtime.run_in_software(job(payload), Reason::DeviceFault).await;
+            let mut again = job(payload);
+            let stage = job_stages::open(&mut again);
+            finished = self.0.runtime.run_in_software(again, Reason::DeviceFault).await;
+            job_stages::close(stage, &finished);
             if is_whole(&finished, &header, key) {
                 self.0.runtime.report_misread(device);
             }

@@ -16,6 +16,8 @@ use runtime::trace::TraceMetrics;
 use runtime::{RuntimeConfig, StartError, TokioRuntime};
 use store::Embedded;
 use store::embedded::CoarseClock;
+use telemetry::timeline;
+use telemetry::{Recorder, Requests};
 use tokio::sync::{mpsc, oneshot};
 use units::{ByteCount, Clock, Nanos};
 
@@ -36,6 +38,7 @@ use crate::long_keys::LongKeys;
 use crate::members::{Members, RingState};
 use crate::memory::{MemoryParts, POOL_RETAINED_MAX};
 use crate::near;
+use crate::otlp::Export;
 use crate::probe::{self, Findings};
 use crate::programs::{self, ProgramService};
 use crate::restart::Restart;
@@ -44,6 +47,7 @@ use crate::sealing::{Sealer, ValueKeys};
 use crate::server::Platform;
 use crate::session::{self, Edits};
 use crate::simulated;
+use crate::slow_log::SlowLog;
 use crate::spare_memory::SpareMemory;
 use crate::stats::StatsPages;
 use crate::stream::Stream;
@@ -87,6 +91,11 @@ pub(crate) struct Plan {
     pub(crate) program_metrics: RwLock<Vec<Arc<TraceMetrics>>>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) connection_table: Arc<ConnectionTable>,
+    /// The requests that are kept with their stages.
+    pub(crate) requests: Arc<Requests>,
+    pub(crate) slow_log: Arc<SlowLog>,
+    /// What goes to a collector.
+    pub(crate) export: Arc<Export>,
     pub(crate) watchers: Arc<Watchers>,
     pub(crate) health: Health,
     /// The routes of gRPC health and reflection.
@@ -360,7 +369,7 @@ fn take_over(
             return;
         }
         Accepted::Near(stream) => {
-            sessions.spawn_local(near::serve(stream, Rc::clone(context)));
+            sessions.spawn_local(timeline::scope(near::serve(stream, Rc::clone(context))));
             return;
         }
         Accepted::Tcp(stream, from, protocol) => {
@@ -393,7 +402,8 @@ fn begin(
 ) {
     match (stream, protocol) {
         (Ok((stream, from)), ListenerProtocol::Memcached | ListenerProtocol::Thrift) => {
-            sessions.spawn_local(session::serve(stream, from, Rc::clone(context), protocol));
+            let serving = session::serve(stream, from, Rc::clone(context), protocol);
+            sessions.spawn_local(timeline::scope(serving));
         }
         (Ok((stream, from)), ListenerProtocol::Grpc) => {
             sessions.spawn_local(grpc::serve(stream, from, Rc::clone(context)));
@@ -413,6 +423,7 @@ fn begin(
 }
 
 fn reload(context: &WorkerContext, config: &Config) {
+    context.recorder.set_rules();
     context.values.set_rules(convert::rules(config));
     if let Backend::Cluster(cluster) = &context.backend {
         cluster.set_timing(convert::timing(&config.store));
@@ -439,6 +450,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let values = values(plan, &runtime, &pool, &backend, &counters);
     let stats = Rc::new(stats_pages(plan));
     let services = Services::from_roles(&config.server.roles);
+    let recorder = Rc::new(recorder(plan, index));
     let programs = program_service(plan, index, &runtime);
     let context = |backend, values, item_bytes_max, of_store| {
         Rc::new(WorkerContext {
@@ -477,6 +489,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
             examine_limit: ExamineLimit::default(),
             shutdown: Shutdown::default(),
             tls: Arc::clone(&plan.tls),
+            recorder: Rc::clone(&recorder),
             programs: programs.clone(),
             of_store,
         })
@@ -488,6 +501,12 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
         .store
         .then(|| context(backend.as_stored(), values.as_stored(), framed_bytes_max, None));
     Ok(context(backend, values, item_bytes_max, of_store))
+}
+
+fn recorder(plan: &Plan, index: usize) -> Recorder {
+    let devices = plan.devices.iter().map(|device| Arc::from(device.name())).collect();
+    let seed = plan.environment.as_ref().map(|around| around.seed ^ index as u64);
+    Recorder::new(Arc::clone(&plan.requests), devices, seed)
 }
 
 fn stats_pages(plan: &Plan) -> StatsPages {

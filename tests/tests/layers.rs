@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// The crates and their layers. The base is -2. `harness` is directly above it, so that the tests and benchmarks of
 /// every other crate may use it. The end-to-end tests drive a binary and may use any crate.
-const LAYERS: [(&str, i32); 28] = [
+const LAYERS: [(&str, i32); 29] = [
     ("units", -2),
     ("tls", -2),
     ("harness", -1),
@@ -19,6 +19,7 @@ const LAYERS: [(&str, i32); 28] = [
     ("report", 0),
     ("rpc", 0),
     ("store", 0),
+    ("telemetry", 1),
     ("trace", 0),
     ("workload", 0),
     ("device", 1),

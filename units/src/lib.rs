@@ -10,6 +10,7 @@ pub mod limits;
 pub mod op;
 pub mod quantity;
 pub mod random;
+pub mod trace_context;
 pub mod zstd_frame;
 
 pub use clock::{Clock, ManualClock, SystemClock, unix_time};
@@ -18,4 +19,5 @@ pub use dictionary_id::DictionaryId;
 pub use op::Op;
 pub use quantity::{ByteCount, Nanos, NotAByteCount, NotATime};
 pub use random::Prng;
+pub use trace_context::{NotATraceContext, TraceContext};
 pub use zstd_frame::ZstdFrame;

@@ -1302,6 +1302,10 @@ pub struct RunRequest {
     pub tenant: u32,
     #[prost(enumeration = "Class", tag = "7")]
     pub class: i32,
+    /// The W3C trace context of the request that needs the job. If it is sampled, the service records the job as a span
+    /// below it. Jobs of one call may belong to different traces. A text that is no context is ignored.
+    #[prost(string, tag = "8")]
+    pub traceparent: ::prost::alloc::string::String,
     #[prost(bytes = "bytes", tag = "15")]
     pub payload: ::prost::bytes::Bytes,
 }

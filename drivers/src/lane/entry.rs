@@ -4,7 +4,7 @@
 
 use device::lane::NoResult;
 use device::{Class, Codec, Dialect, Level, Task, TenantId};
-use units::Nanos;
+use units::{Nanos, TraceContext};
 
 use crate::shared::memory::ENTRY_WORDS;
 
@@ -25,6 +25,8 @@ pub(super) struct Submission {
     pub(super) output_bytes: u32,
     /// The time left until the job's deadline.
     pub(super) time_left: Option<Nanos>,
+    /// The trace of the request that needs the job, if that is recorded.
+    pub(super) trace: Option<TraceContext>,
 }
 
 /// The outcome of a job: it has a result, or there is a reason why not.
@@ -68,13 +70,15 @@ impl Submission {
         let sizes = u64::from(self.input_bytes) | u64::from(self.output_bytes) << 32;
         // Zero means no limit, so a deadline that has passed becomes 1 ns.
         let time_left = self.time_left.map_or(0, |left| left.0.max(1));
-        Some([self.mark, what, self.offset, sizes, time_left, 0, 0, 0])
+        let [high, low, span] = self.trace.map_or([0; 3], TraceContext::to_words);
+        Some([self.mark, what, self.offset, sizes, time_left, high, low, span])
     }
 
     /// Reads the entry. If it is not a valid job, returns its mark as the error.
     pub(super) fn decode(words: Words) -> Result<Self, u64> {
-        let [mark, what, offset, sizes, time_left, rest @ ..] = words;
-        let task = task(what, (sizes >> 32) as usize).filter(|_| rest == [0; 3]);
+        let [mark, what, offset, sizes, time_left, high, low, span] = words;
+        let task = task(what, (sizes >> 32) as usize);
+        let trace = TraceContext::read_words([high, low, span]).map_err(|_| mark)?;
         let class = match byte(what, 4) {
             0 => Some(Class::LatencyCritical),
             1 => Some(Class::Batch),
@@ -90,6 +94,7 @@ impl Submission {
             input_bytes: sizes as u32,
             output_bytes: (sizes >> 32) as u32,
             time_left: (time_left != 0).then_some(Nanos(time_left)),
+            trace,
         })
     }
 }
@@ -195,6 +200,7 @@ mod tests {
             task in any_task(),
             (mark, offset, input_bytes, capacity) in any::<(u64, u64, u32, u32)>(),
             (tenant, batch, left) in any::<(u16, bool, Option<u64>)>(),
+            trace in any::<Option<[u64; 3]>>(),
         ) {
             let output_bytes = task.output_bytes(0).map_or(capacity, |bytes| bytes as u32);
             let class = if batch { Class::Batch } else { Class::LatencyCritical };
@@ -202,6 +208,7 @@ mod tests {
             let tenant = TenantId(tenant);
             let submission = Submission {
                 mark, task, class, tenant, offset, input_bytes, output_bytes, time_left,
+                trace: trace.and_then(|words| TraceContext::read_words(words).ok()).flatten(),
             };
             let words = submission.encode().expect("has an entry");
             prop_assert_eq!(Submission::decode(words), Ok(submission));

@@ -252,7 +252,7 @@ impl Copied {
 /// What the greetings of lanes say. The version is that of the greeting, the layout and the entries. The number of a
 /// greeting is the size of the largest job that the peer may send or accepts (bytes). The size of a job is the size of
 /// its input, or of its result if the job decompresses.
-const PROTOCOL: Protocol = Protocol { magic: *b"REBALANE", version: 3, name: "lanes" };
+const PROTOCOL: Protocol = Protocol { magic: *b"REBALANE", version: 4, name: "lanes" };
 
 /// Returns the size of the result region of a lane whose jobs have at most this size (bytes). Each result
 /// also needs the unused bytes in front of it.

@@ -128,6 +128,7 @@ impl LaneQueue {
             input_bytes: job.input.len() as u32,
             output_bytes: output_bytes_max(&job, &self.capabilities),
             time_left: Some(deadline.map_or(timeout, |left| left.min(timeout))),
+            trace: job.trace.as_deref().copied(),
         };
         let words = submission.encode().expect("the capabilities have no other task");
         link.local.put(self.submitted, words);

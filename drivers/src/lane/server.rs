@@ -209,8 +209,8 @@ impl ServedLane for LaneServer {
                 return Ok(Taken::Refused);
             }
         };
-        let Submission { mark, task, class, tenant, offset, input_bytes, output_bytes, time_left } =
-            submission;
+        let Submission { mark, task, class, tenant, offset, input_bytes, .. } = submission;
+        let Submission { output_bytes, time_left, trace, .. } = submission;
         Ok(Taken::Job(Request {
             task,
             tenant,
@@ -218,6 +218,7 @@ impl ServedLane for LaneServer {
             input_bytes: input_bytes as usize,
             output_bytes: output_bytes as usize,
             time_left,
+            trace,
             offset,
             ticket: Ticket(mark),
         }))

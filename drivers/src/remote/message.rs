@@ -122,6 +122,7 @@ impl Format {
             output_bytes: self.output_bytes(job),
             tenant: job.tenant.0.into(),
             class: class.into(),
+            traceparent: job.trace.as_ref().map_or_else(String::new, |trace| trace.to_string()),
             payload: job.input.bytes().clone(),
         }
     }

@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path, hasher: &Hasher, old: &Rules) -> Result<Rules, S
 ///
 /// # Errors
 /// It cannot be read, is longer than [`FILE_BYTES_MAX`], or is not UTF-8.
-pub(super) fn read_bounded(path: &Path) -> Result<String, String> {
+pub(crate) fn read_bounded(path: &Path) -> Result<String, String> {
     let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
     let mut text = String::new();
     let file = File::open(path).map_err(wrong)?;

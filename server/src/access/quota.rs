@@ -18,7 +18,7 @@ pub(super) struct Usage {
 
 /// A token bucket without a rate, which callers pass, so that a reload can change it.
 #[derive(Debug, Default)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     /// The time until which tokens are spent (ns on the process's clock, [`shifted`]).
     spent_until_ns: AtomicU64,
 }
@@ -26,7 +26,7 @@ pub(super) struct Bucket {
 impl Bucket {
     /// Takes `count` tokens at `rate` tokens per second. Returns how long to wait before they may be used. If that is
     /// more than `wait_max`, takes nothing and returns none.
-    pub(super) fn take(
+    pub(crate) fn take(
         &self,
         count: u64,
         rate: u64,

@@ -26,7 +26,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tower_service::Service;
 
 use super::hosts;
-use super::{Admin, exposition, metrics, scheduler};
+use super::{Admin, exposition, metrics, requests, scheduler};
 use crate::accept::AcceptErrors;
 use crate::config::split_tls;
 use crate::scheduler::view::View;
@@ -127,6 +127,16 @@ fn pages(admin: Arc<Admin>) -> Router {
         )
         .route("/readyz", get(async |State(admin): Admins| health(admin.readiness().check().await)))
         .route("/config", get(async |State(admin): Admins| admin.config()))
+        .route(
+            "/requests",
+            get(async |State(admin): Admins| Html(requests::html(&admin.plan.requests))),
+        )
+        .route(
+            "/requests.json",
+            get(async |State(admin): Admins| {
+                ([(CONTENT_TYPE, "application/json")], requests::json(&admin.plan.requests))
+            }),
+        )
         .route("/scheduler", get(|admin, query| snapshot(admin, query, html)))
         .route("/scheduler.json", get(|admin, query| snapshot(admin, query, json)))
         .fallback((StatusCode::NOT_FOUND, "no such page\n"))
@@ -193,12 +203,14 @@ fn index() -> String {
     report.served(None, &links)
 }
 
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 9] = [
     ("/", "this page"),
     ("/metrics", "what the server counts, for Prometheus"),
     ("/healthz", "whether the process can do its work, and why not"),
     ("/readyz", "whether clients should be sent here, and which stores are away"),
     ("/config", "the configuration in effect"),
+    ("/requests", "where the time of slow and of sampled requests went"),
+    ("/requests.json", "the same for programs"),
     ("/scheduler", "what was reported to this process, where it is a scheduler"),
     ("/scheduler.json", "the same for programs"),
 ];

@@ -11,13 +11,14 @@ use store::embedded::snapshot::RestoredItems;
 use units::Nanos;
 
 use super::exposition::{Exposition, Sums, seconds};
-use super::{Admin, Reloads, process, programs, ring, sealing, snapshot};
+use super::{Admin, Reloads, process, programs, requests, ring, sealing, snapshot};
 use crate::budget::Budget;
 use crate::context::Connections;
 use crate::counters::{
     CommandKind, Control, Counter, Counters, Histogram, LOG_LOSSES, LogLosses, Stage,
 };
 use crate::hot_values::HotStats;
+use crate::otlp::Export;
 use crate::readiness::Readiness;
 use crate::restart::{Outcome, Restart};
 use crate::tls::Tls;
@@ -51,6 +52,10 @@ pub(super) fn render(admin: &Admin) -> String {
     readiness(&mut page, admin.readiness());
     ring::servers(&mut page, &plan.members);
     tasks(&mut page, &workers, &plan.control, &plan.runtimes.read());
+    requests::metrics(&mut page, &plan.requests, &plan.slow_log);
+    if !plan.config.otlp.address.is_empty() {
+        otlp(&mut page, &plan.export);
+    }
     log(&mut page, &LOG_LOSSES);
     grpc(&mut page, &workers);
     access(&mut page, &workers, &plan.control);
@@ -391,6 +396,7 @@ pub(super) fn tasks(
         .sample(&[("task", "acceptor")], control.restarts_acceptor.read())
         .sample(&[("task", "admin")], control.restarts_admin.read())
         .sample(&[("task", "reporter")], control.restarts_reporter.read())
+        .sample(&[("task", "otlp")], control.restarts_otlp.read())
         .sample(&[("task", "readiness")], control.restarts_readiness.read())
         .sample(&[("task", "members")], control.restarts_members.read())
         .sample(&[("task", "idle memory")], control.restarts_idle_memory.read())
@@ -402,6 +408,22 @@ pub(super) fn tasks(
         .sample(&[], workers.sum(|c| &c.tasks.connections_failed));
     page.counter("rebate_accept_errors_total", "Connections that could not be accepted.")
         .sample(&[], control.accept_errors.read());
+}
+
+fn otlp(page: &mut Exposition, export: &Export) {
+    let help = "Data points, spans and log lines that the collector took.";
+    let mut family = page.counter("rebate_otlp_exported_total", help);
+    for (signal, exported, _) in export.by_signal() {
+        family.sample(&[("signal", signal)], exported);
+    }
+    let help =
+        "Data points, spans and log lines that were dropped: the queue was full, or refused.";
+    let mut family = page.counter("rebate_otlp_dropped_total", help);
+    for (signal, _, dropped) in export.by_signal() {
+        family.sample(&[("signal", signal)], dropped);
+    }
+    page.counter("rebate_otlp_failures_total", "Calls to the collector that failed.")
+        .sample(&[], export.counts.failures());
 }
 
 fn log(page: &mut Exposition, losses: &LogLosses) {

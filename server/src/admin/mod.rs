@@ -7,6 +7,7 @@ mod http;
 mod metrics;
 mod process;
 mod programs;
+mod requests;
 mod ring;
 mod scheduler;
 mod sealing;

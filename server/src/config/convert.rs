@@ -12,7 +12,7 @@ use units::Nanos;
 
 use super::{
     CodecName, CompressConfig, CompressMode, Config, FallbackName, Foreign, LevelName, PolicyName,
-    ReaderName, RuntimeSection, Services, StoreConfig, StoreUrl, ValuePath,
+    ReaderName, RequestsConfig, RuntimeSection, Services, StoreConfig, StoreUrl, ValuePath,
 };
 use crate::upstream::Timing;
 use crate::values::Rules;
@@ -24,6 +24,12 @@ pub(crate) fn rules(config: &Config) -> Rules {
     let dictionary_value_bytes_max = dictionary_value_bytes_max(config, &form, frame_version);
     let seals = path(config).seals;
     Rules { form, foreign: compress.foreign, frame_version, dictionary_value_bytes_max, seals }
+}
+
+/// Returns which requests are recorded.
+pub(crate) fn requests(config: &Config) -> telemetry::Rules {
+    let RequestsConfig { sample_every, slow_us } = config.requests;
+    telemetry::Rules { sample_every, slow: Nanos::micros(slow_us) }
 }
 
 /// Returns the compiled path of values. A valid configuration has one that compiles.

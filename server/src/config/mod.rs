@@ -72,7 +72,8 @@ impl Config {
             _ => Vec::new(),
         };
         let scheduler = self.scheduler.address.parse::<api::Address>();
-        stores.into_iter().chain(self.compression_services()).chain(scheduler)
+        let collector = self.otlp.address.parse::<api::Address>();
+        stores.into_iter().chain(self.compression_services()).chain(scheduler).chain(collector)
     }
 
     /// Returns the compression services that this process reaches over gRPC.

@@ -19,7 +19,7 @@ pub(super) struct Callers {
     context: Rc<WorkerContext>,
     /// The client of the connection, if there are rules.
     client: Option<Rc<Client>>,
-    is_local: bool,
+    origin: Origin,
     last_user: RefCell<Option<(HeaderValue, Rc<Client>)>>,
 }
 
@@ -33,8 +33,13 @@ impl Callers {
         client: Option<Rc<Client>>,
         origin: &Origin,
     ) -> Self {
-        let (context, is_local) = (Rc::clone(context), origin.is_local());
-        Self { context, client, is_local, last_user: RefCell::default() }
+        let (context, origin) = (Rc::clone(context), origin.clone());
+        Self { context, client, origin, last_user: RefCell::default() }
+    }
+
+    /// Returns what is known of the client of the connection.
+    pub(super) const fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// Returns who makes a call with these headers.
@@ -76,7 +81,7 @@ impl Callers {
         needed: Rights,
     ) -> Result<(), Status> {
         let Some(client) = caller.0.as_ref() else {
-            if self.is_local || needed == Rights::NONE {
+            if self.origin.is_local() || needed == Rights::NONE {
                 return Ok(());
             }
             self.context.counters.access.refused_service.up();

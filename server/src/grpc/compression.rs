@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::rc::Rc;
+use std::time::Instant;
 
 use api::v1::compression_server::Compression;
 use api::v1::run_response::Outcome as Answer;
@@ -19,10 +20,11 @@ use device::{
 use runtime::Finished;
 use send_wrapper::SendWrapper;
 use tonic::{Request, Response, Status};
-use units::ByteCount;
+use units::{ByteCount, TraceContext};
 
 use super::call::Call;
 use crate::context::WorkerContext;
+use crate::job_stages;
 
 /// The compression service of one worker thread.
 pub(super) struct CompressionService(SendWrapper<Rc<WorkerContext>>);
@@ -118,6 +120,8 @@ struct Asked {
     class: Class,
     output_bytes_max: usize,
     payload: Bytes,
+    /// The trace of the request that needs the job, if its caller records it.
+    trace: Option<TraceContext>,
 }
 
 impl Asked {
@@ -130,7 +134,9 @@ impl Asked {
             within(context, "the payload's size", request.payload.len())?;
         }
         let output_bytes_max = request.output_bytes as usize;
-        Ok(Self { task, class, output_bytes_max, payload: request.payload })
+        let trace = request.traceparent.parse::<TraceContext>().ok();
+        let trace = trace.filter(|trace| trace.is_sampled);
+        Ok(Self { task, class, output_bytes_max, payload: request.payload, trace })
     }
 
     /// Begins the job and returns a future of its completion, or an error if there is no capacity.
@@ -140,7 +146,8 @@ impl Asked {
         call: &Call,
     ) -> Result<impl Future<Output = RunResponse> + use<>, Status> {
         let permit = JobPermit::take(context)?;
-        let Self { task, class, output_bytes_max, payload } = self;
+        let since = Instant::now();
+        let Self { task, class, output_bytes_max, payload, trace } = self;
         call.charge.grow(output_bytes_max)?;
         let output = context.values.pool().take_heap(output_bytes_max);
         let mut job = Job::new(task, Input::heap(payload), output);
@@ -149,10 +156,17 @@ impl Asked {
         let run = context.runtime.run(Box::new(job));
         Ok(async move {
             let finished = run.await;
+            if let Some(trace) = trace {
+                let recorder = &permit.0.recorder;
+                job_stages::record_asked(recorder, trace, JOB, since, &finished);
+            }
             response(&permit.0, finished, output_bytes_max)
         })
     }
 }
+
+/// The name of a job of another process in traces.
+const JOB: &str = "Compression/Run";
 
 /// A permit to run one job of another process. It counts towards `runtime.jobs_max`.
 struct JobPermit(Rc<WorkerContext>);

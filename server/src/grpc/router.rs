@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::rc::Rc;
+use std::time::Instant;
 
 use api::v1::cache_server::CacheServer;
 use api::v1::compression_server::CompressionServer;
@@ -10,14 +11,17 @@ use api::v1::scheduler_server::SchedulerServer;
 use api::v1::store_server::StoreServer;
 use device::TenantId;
 use hyper::body::Incoming;
+use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request, Response};
 use send_wrapper::SendWrapper;
+use telemetry::Started;
+use telemetry::timeline::{self, Timeline};
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 use tower_service::Service;
-use units::Nanos;
+use units::{Nanos, TraceContext};
 
 use super::cache::CacheService;
 use super::call::{self, Call};
@@ -101,7 +105,9 @@ impl Router {
         let call = Call { charge: charge.clone(), deadline, tenant, caller: caller.clone() };
         parts.extensions.insert(call);
         let body = Arriving { body, charge: charge.clone(), caller: caller.clone() };
+        let recorded = self.recorded(&parts);
         let answer = self.dispatch(&caller, Request::from_parts(parts, body));
+        let answer = self.record(recorded, answer);
         let response = match limit {
             None => answer.await?,
             Some(limit) => {
@@ -118,6 +124,36 @@ impl Router {
             }
         };
         Ok(response.map(|body| Body::new(Leaving::new(body, charge, caller))))
+    }
+
+    /// Returns the timeline of a call whose time is recorded.
+    fn recorded(&self, head: &Parts) -> Option<Box<Timeline>> {
+        let path = head.uri.path();
+        let command = RECORDED.into_iter().find(|name| path.ends_with(name))?;
+        let caller = head.headers.get(TraceContext::HEADER);
+        let caller = caller.and_then(|text| text.to_str().ok()?.parse().ok());
+        let started = Started { at: Instant::now(), command, key: &[] };
+        self.context.recorder.begin_call(&started, caller)
+    }
+
+    async fn record<T>(
+        &self,
+        recorded: Option<Box<Timeline>>,
+        answer: impl Future<Output = T>,
+    ) -> T {
+        if recorded.is_none() {
+            return answer.await;
+        }
+        let recording = async {
+            timeline::resume(recorded);
+            (answer.await, timeline::suspend())
+        };
+        let (answer, recorded) = Box::pin(timeline::scope(recording)).await;
+        if let Some(recorded) = recorded {
+            let client = || self.callers.origin().to_string();
+            self.context.recorder.end(recorded, Instant::now(), client);
+        }
+        answer
     }
 
     async fn dispatch(
@@ -158,6 +194,20 @@ impl Router {
         }
     }
 }
+
+/// The calls whose time may be recorded, as the ends of their paths. Jobs of the compression service are recorded one by
+/// one, because those of one call may belong to different requests.
+const RECORDED: [&str; 9] = [
+    "Cache/Get",
+    "Cache/MultiGet",
+    "Cache/Set",
+    "Cache/Delete",
+    "Store/Get",
+    "Store/MultiGet",
+    "Store/Set",
+    "Store/Delete",
+    "Store/Execute",
+];
 
 /// Returns the rights that calls of a service need in addition to those of what they do. Returns none for services that
 /// are open to everybody.

@@ -25,7 +25,7 @@ use crate::config::SchedulerConfig;
 use crate::counters::Counter;
 use history::{Bounds, Filter, History, InstanceSnapshot};
 
-pub(crate) use reporter::{Reporter, Reporting};
+pub(crate) use reporter::{Reporter, Reporting, instance};
 
 /// Collects reports and sends parameters to followers. The threads of a process share one scheduler.
 pub(crate) struct Scheduler {

@@ -296,7 +296,7 @@ fn message(path: runtime::metrics::PathCount) -> PathCounts {
 }
 
 /// Returns the configured name or, if none is set, the host name with the process id.
-fn instance(config: &Config) -> String {
+pub(crate) fn instance(config: &Config) -> String {
     if !config.scheduler.instance.is_empty() {
         return config.scheduler.instance.clone();
     }

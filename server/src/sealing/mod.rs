@@ -21,6 +21,7 @@ use store::frame::{self, Inspected, SealedHeader};
 use units::Nanos;
 
 use crate::counters::Counters;
+use crate::job_stages;
 use crate::values::Stored;
 use keys::KeyRing;
 pub(crate) use keys::ValueKeys;
@@ -168,7 +169,7 @@ impl Sealer {
             job.output_offset = SealedHeader::BYTES;
             Box::new(job)
         };
-        let mut finished = runtime.run(job(input)).await;
+        let mut finished = job_stages::run(runtime, job(input)).await;
         if !matches!(finished.outcome, Outcome::Done { .. }) {
             let input = Input::heap(form);
             finished = runtime.run_in_software(job(input), Reason::DeviceFault).await;
@@ -211,11 +212,13 @@ impl Sealer {
             Box::new(Job { deadline, ..Job::new(task.clone(), input, output) })
         };
         let mut finished = match follow {
-            None => runtime.run(job()).await,
+            None => job_stages::run(runtime, job()).await,
             Some(follow) => {
                 let mut job = job();
                 job.chain = Some(Chain::new(&job, vec![follow]));
+                let stage = job_stages::open(&mut job);
                 let (finished, _) = runtime.run_chain(job).await;
+                job_stages::close(stage, &finished);
                 let opened = finished.job.chain.as_ref().and_then(|chain| chain.done().first());
                 // The seal is open, whatever became of the op behind it.
                 if let Some(StepDone { result, service, .. }) = opened.cloned() {

@@ -8,6 +8,7 @@ use device::Buffer;
 use protocol::command::{Command, StoreVerb};
 use smallvec::SmallVec;
 use store::frame;
+use telemetry::timeline::{self, Kind};
 use tokio::time::timeout;
 
 use super::Session;
@@ -148,7 +149,9 @@ impl Session {
             Some(permit) => permit,
             None => {
                 self.flush_or_close().await;
+                let stage = timeline::open(Kind::Memory);
                 let grown = timeout(ADMISSION_MAX, budget.grow(bytes as u64)).await;
+                stage.close();
                 grown.map_err(|_| over_budget(bytes))?
             }
         };

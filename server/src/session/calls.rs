@@ -280,6 +280,8 @@ impl Session {
         }
         self.answered = None;
         self.command = FailedCommand::Get;
+        let first = keys.clone().next().unwrap_or_default();
+        self.observe(since, || (FailedCommand::Get.name(), first));
         to.count(&self.context.counters.commands);
         self.note_lookup_of_each(keys.clone());
         self.holds_answer = true;

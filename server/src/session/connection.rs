@@ -344,6 +344,19 @@ impl Session {
             self.note_command(at);
         }
         let since = (!self.out.is_empty()).then(|| answered.unwrap_or_else(Instant::now));
+        let written = self.write_out().await;
+        if !self.unwritten.is_empty() {
+            self.answers_are_written(since.or(answered).unwrap_or_else(Instant::now));
+        }
+        written?;
+        if let Some(since) = since {
+            self.context.counters.stages[Stage::Write as usize].record(since.elapsed().into());
+        }
+        Ok(())
+    }
+
+    /// Writes the answers to the client.
+    async fn write_out(&mut self) -> io::Result<()> {
         while !self.out.is_empty() {
             let before = self.out.len();
             if before > OUT_BYTES_MAX {
@@ -364,9 +377,6 @@ impl Session {
                 }
                 Err(error) => return Err(error),
             }
-        }
-        if let Some(since) = since {
-            self.context.counters.stages[Stage::Write as usize].record(since.elapsed().into());
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use protocol::{MetaKey, Parse, Refusal, refusal};
 use super::connection::{BEGINNING_BYTES, INPUT_BYTES};
 use super::pipeline::{Issued, Load, Pending};
 use super::{Session, edit};
+use crate::access::{command_name, first_key};
 use crate::backend::{Backend, Failure, GetIssue};
 use crate::connection_table::State;
 use crate::counters::CommandKind;
@@ -154,6 +155,7 @@ impl Session {
             return self.serve_body(command, Body::Slice(body)).await;
         };
         let since = Instant::now();
+        self.observe(since, || (store.verb.name(), store.key.bytes()));
         let load = Load::new(&command, value.len());
         let traffic = match self.admit(&command, load, pending.is_empty()) {
             Some(traffic) => traffic,
@@ -167,7 +169,8 @@ impl Session {
             return self.record(CommandKind::Set, since);
         }
         let issued = Issued::Store { issue, store: *store };
-        self.push(Pending { since, issued }, pending).await;
+        let next = self.pending(since, issued);
+        self.push(next, pending).await;
     }
 
     /// Checks and removes the CR LF at the end of the value, and serves the command.
@@ -195,6 +198,7 @@ impl Session {
 
     pub(super) async fn serve_value(&mut self, command: Command<'_>, value: Body<'_>) {
         let since = Instant::now();
+        self.observe(since, || named(&command));
         self.answered = None;
         self.command = FailedCommand::from(&command);
         match command {
@@ -211,6 +215,7 @@ impl Session {
         pending: &mut VecDeque<Pending<'a>>,
     ) {
         let since = Instant::now();
+        self.observe(since, || named(&command));
         self.note_lookups(&command);
         if pending.is_empty() && self.serve_from_memory(&command, since).await {
             return;
@@ -242,7 +247,8 @@ impl Session {
             }
             _ => unreachable!("a command that is served alone"),
         };
-        self.push(Pending { since, issued }, pending).await;
+        let next = self.pending(since, issued);
+        self.push(next, pending).await;
     }
 
     /// Serves a get of one item of the embedded store. Returns false for other commands. The answer is ready at once,
@@ -282,6 +288,7 @@ impl Session {
             // The time for which a client watches is no duration of a command.
             Command::Admin(admin) if admin.verb == AdminVerb::Watch => {
                 self.audit(&command);
+                self.suspend_timeline();
                 return Box::pin(self.watch(&admin)).await;
             }
             other => {
@@ -389,6 +396,11 @@ impl From<&Command<'_>> for FailedCommand {
             _ => FailedCommand::Other,
         }
     }
+}
+
+/// Returns the name of a command and its first key.
+fn named(command: &Command<'_>) -> (&'static str, Vec<u8>) {
+    (command_name(command), first_key(command))
 }
 
 /// Returns the storage command if it may be in flight together with others.

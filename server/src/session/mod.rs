@@ -2,7 +2,8 @@
 //! manages requests in flight, `dispatch` passes each command to `text`, `meta`, `info` or `dump`, and `edit` has the
 //! commands that need the old value. `watch` tells watchers about them. `packets` serves the binary protocol through
 //! the same paths, and `calls` the Thrift service through those of `packets`. `reply_to` has the answers of both, and
-//! `wrong_protocol` refuses clients of a protocol that is not served. `guard` checks rights. `execute` serves a command
+//! `wrong_protocol` refuses clients of a protocol that is not served. `guard` checks rights. `timelines` records where
+//! the time of requests goes. `execute` serves a command
 //! in memory.
 
 mod budget;
@@ -23,6 +24,7 @@ mod pipeline;
 mod reply_to;
 mod slab_commands;
 mod text;
+mod timelines;
 mod watch;
 mod window;
 mod wrong_protocol;
@@ -37,6 +39,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
+
+use telemetry::timeline::Timeline;
 
 use crate::access::Client;
 use crate::connection_table::{CloseReason, Connection};
@@ -83,6 +87,10 @@ struct Session {
     holds_answer: bool,
     /// The number of answers since the last write to a client that is not logged in.
     login_answers: usize,
+    /// True while the session works on a request that is recorded.
+    is_recorded: bool,
+    /// The timelines of requests whose answers are not written yet.
+    unwritten: Vec<Box<Timeline>>,
     /// The index of this session's waker in the shutdown signal.
     place: Option<usize>,
 }
@@ -120,6 +128,8 @@ impl Session {
             client: None,
             holds_answer: false,
             login_answers: 0,
+            is_recorded: false,
+            unwritten: Vec::new(),
             place: None,
         }
     }

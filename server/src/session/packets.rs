@@ -161,6 +161,11 @@ impl PacketIssue<'_> {
     }
 }
 
+/// Returns the name of a command and its key.
+fn named<'k>(command: &Command<'k>) -> (&'static str, &'k [u8]) {
+    (Traits::new(command).failed.name(), command.key().unwrap_or_default())
+}
+
 /// The answer to a get, around its value.
 struct ValuePacket {
     to: ReplyTo,
@@ -268,6 +273,7 @@ impl Session {
     ) {
         let since = Instant::now();
         to.count(&self.context.counters.commands);
+        self.observe(since, || named(&command));
         if let Some(key) = command.key() {
             self.note_lookup(key);
         }
@@ -317,7 +323,8 @@ impl Session {
                 return self.serve_packet_alone(to, command, since).await;
             }
         };
-        self.push(Pending { since, issued: Issued::Packet(to, issue) }, pending).await;
+        let next = self.pending(since, Issued::Packet(to, issue));
+        self.push(next, pending).await;
     }
 
     /// Answers a get of one key from the embedded store at once. Short values take no future of their own.
@@ -422,6 +429,7 @@ impl Session {
         pending: &mut VecDeque<Pending<'a>>,
     ) {
         let since = Instant::now();
+        self.observe(since, || named(&command));
         to.count(&self.context.counters.commands);
         match command {
             Command::Store(store) if edit::needs_old_value(store.verb) => {
@@ -445,7 +453,8 @@ impl Session {
                 let changes = Effect::Changes;
                 let traffic = self.admit_packet(store.key, changes, false, bytes, pending).await;
                 let issue = self.issue_set(&store, value, traffic).await;
-                self.push(Pending { since, issued: Issued::Packet(to, issue) }, pending).await;
+                let next = self.pending(since, Issued::Packet(to, issue));
+                self.push(next, pending).await;
             }
             Command::Sasl(sasl) => {
                 self.settle_all(pending).await;

@@ -9,6 +9,7 @@ use protocol::Key;
 use protocol::command::{Command, Get, Keys, Store};
 use protocol::meta::Meta;
 use protocol::reply::Reply;
+use telemetry::timeline::Timeline;
 
 use super::Session;
 use super::connection::OUT_BYTES_MAX;
@@ -27,6 +28,8 @@ use crate::upstream::Traffic;
 pub(super) struct Pending<'a> {
     pub(super) since: Instant,
     pub(super) issued: Issued<'a>,
+    /// Where the time of the request has gone so far, if that is recorded.
+    pub(super) timeline: Option<Box<Timeline>>,
 }
 
 pub(super) enum Issued<'a> {
@@ -160,8 +163,16 @@ impl Session {
     }
 
     pub(super) async fn settle_all(&mut self, pending: &mut VecDeque<Pending<'_>>) {
+        if pending.is_empty() {
+            return;
+        }
+        let current = self.suspend_timeline();
+        let since = current.is_some().then(Instant::now);
         while let Some(next) = pending.pop_front() {
             self.settle_one(next).await;
+        }
+        if let Some(since) = since {
+            self.resume_in_order(current, since);
         }
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.clear();
@@ -268,6 +279,7 @@ impl Session {
         self.answered = None;
         self.command = pending.issued.command();
         let kind = pending.issued.kind();
+        self.resume_timeline(pending.timeline);
         self.settle(pending.issued).await;
         self.record(kind, pending.since);
     }
@@ -276,6 +288,9 @@ impl Session {
         let now = Instant::now();
         self.context.counters.durations[kind as usize].record(now.duration_since(since).into());
         self.answered = Some(now);
+        if self.is_recorded {
+            self.answer_is_ready(now);
+        }
     }
 
     pub(super) async fn settle(&mut self, issued: Issued<'_>) {

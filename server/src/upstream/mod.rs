@@ -26,6 +26,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use device::Pool;
+use telemetry::timeline::{self, Detail, Kind, OpenStage};
 use units::{ByteCount, Clock, Nanos};
 
 pub(crate) use answer::{Answer, ErrorLine, LinkError, LinkFault, Returned, Value};
@@ -277,10 +278,13 @@ impl Link {
         granted: Option<Permit>,
         compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Issued {
-        Issued::new(match self {
+        let stage = timeline::open(Kind::Store);
+        let slot = match self {
             Link::Server(server) => server.socket(traffic).request(expect, granted, compose),
-            Link::Service(service) => service.request(expect, granted, compose),
-        })
+            Link::Service(service) => service.request(expect, granted, stage.context(), compose),
+        };
+        let member = stage.is_recorded().then(|| Arc::clone(self.member()));
+        Issued { slot, may_miss: false, stage, member }
     }
 }
 
@@ -312,6 +316,13 @@ impl Link {
         self.health().record_success();
     }
 
+    fn member(&self) -> &Arc<Member> {
+        match self {
+            Link::Server(server) => server.interactive.member(),
+            Link::Service(service) => service.member(),
+        }
+    }
+
     fn health(&self) -> &Health {
         match self {
             Link::Server(server) => &server.health,
@@ -330,12 +341,15 @@ pub(crate) struct Issued {
     slot: Slot,
     /// True if the keys of the request are misses if the server cannot answer.
     pub(crate) may_miss: bool,
+    /// The stage of the client's request in which this one is answered, by the server that is given if it is recorded.
+    stage: OpenStage,
+    member: Option<Arc<Member>>,
 }
 
 impl Issued {
     #[inline]
     fn new(slot: Slot) -> Self {
-        Self { slot, may_miss: false }
+        Self { slot, may_miss: false, stage: OpenStage::NONE, member: None }
     }
 
     /// Returns a request that was not sent.
@@ -357,7 +371,14 @@ impl Future for Issued {
             return Poll::Pending;
         }
         match std::mem::replace(&mut *state, SlotState::Taken) {
-            SlotState::Answered(answer) => Poll::Ready(answer),
+            SlotState::Answered(answer) => {
+                let member = &self.member;
+                self.stage.close_with(|| match member {
+                    Some(member) => Detail::Server(member.name.as_str().into()),
+                    None => Detail::None,
+                });
+                Poll::Ready(answer)
+            }
             SlotState::Open(_) | SlotState::Taken => unreachable!("an answer is taken once"),
         }
     }

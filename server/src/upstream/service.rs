@@ -12,6 +12,7 @@ use api::{Address, Connection, Login};
 use bytes::Bytes;
 use tokio::sync::Mutex;
 use tonic::{Code, Request, Status};
+use units::TraceContext;
 
 use super::answer::{Answer, LinkError, LinkFault};
 use super::health::{AnswerTimes, Health};
@@ -52,6 +53,13 @@ struct Client {
     answered: Rc<Cell<Option<Instant>>>,
 }
 
+/// Who makes a call: a probe of this process, or a request, which may be in a trace.
+#[derive(Clone, Copy)]
+struct Origin {
+    is_probe: bool,
+    trace: Option<TraceContext>,
+}
+
 impl Service {
     pub(super) fn new(
         address: Address,
@@ -82,17 +90,23 @@ impl Service {
         self: &Rc<Self>,
         expect: Expect,
         granted: Option<Permit>,
+        trace: Option<TraceContext>,
         compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Slot {
         if let Some(why) = self.health.down(self.limits.clock.now()) {
             return Slot::answered(Err(self.error(LinkFault::Down(why))));
         }
-        self.send(expect, false, granted, compose)
+        self.send(expect, Origin { is_probe: false, trace }, granted, compose)
     }
 
     /// Sends a probe to the service, even while the service is considered down.
     pub(super) fn probe(self: &Rc<Self>) -> Slot {
-        self.send(Expect::Noop, true, None, super::compose_probe)
+        let probe = Origin { is_probe: true, trace: None };
+        self.send(Expect::Noop, probe, None, super::compose_probe)
+    }
+
+    pub(super) fn member(&self) -> &Arc<Member> {
+        &self.member
     }
 
     pub(super) fn health(&self) -> &Health {
@@ -111,7 +125,7 @@ impl Service {
     fn send(
         self: &Rc<Self>,
         expect: Expect,
-        is_probe: bool,
+        origin: Origin,
         mut granted: Option<Permit>,
         compose: impl FnOnce(&mut ReplyBuffer),
     ) -> Slot {
@@ -121,7 +135,7 @@ impl Service {
         let slot = Slot::default();
         let owed = Owed { service: Rc::clone(self), slot: Some(slot.clone()) };
         tokio::task::spawn_local(async move {
-            let answer = owed.service.ask(expect, is_probe, &mut granted, parts).await;
+            let answer = owed.service.ask(expect, origin, &mut granted, parts).await;
             owed.pay(answer);
         });
         slot
@@ -131,7 +145,7 @@ impl Service {
     async fn ask(
         &self,
         expect: Expect,
-        is_probe: bool,
+        Origin { is_probe, trace }: Origin,
         granted: &mut Option<Permit>,
         parts: Vec<Bytes>,
     ) -> Result<Answer, LinkFault> {
@@ -144,7 +158,7 @@ impl Service {
             return Err(LinkFault::Down(why));
         }
         let client = self.client(due, is_probe).await?;
-        let call = self.call(&client, login.as_deref(), parts, due);
+        let call = self.call(&client, login.as_deref(), trace, parts, due);
         let called = tokio::time::timeout_at(due.into(), call).await;
         match called {
             Ok(Ok(parts)) => {
@@ -190,6 +204,7 @@ impl Service {
         &self,
         client: &Client,
         login: Option<&Login>,
+        trace: Option<TraceContext>,
         parts: Vec<Bytes>,
         due: Instant,
     ) -> Result<Vec<Bytes>, Status> {
@@ -200,6 +215,9 @@ impl Service {
             request.set_timeout(left - left / WORD_SHARE);
             if let Some(login) = login {
                 login.authorize(&mut request);
+            }
+            if let Some(trace) = trace.and_then(|trace| trace.to_string().parse().ok()) {
+                request.metadata_mut().insert(TraceContext::HEADER, trace);
             }
             let answered = client.calls.clone().execute(request).await;
             if answered.as_ref().err().is_none_or(|status| is_its_own(client, status)) {

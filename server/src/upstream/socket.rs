@@ -149,6 +149,11 @@ impl Socket {
         socket
     }
 
+    /// Returns the server of the ring.
+    pub(super) fn member(&self) -> &Arc<Member> {
+        &self.member
+    }
+
     /// Returns whether no request waits for an answer on this connection.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.borrow().is_empty()

@@ -10,6 +10,7 @@ use store::frame::{self, Inspected, SealedHeader};
 
 use super::chains::{OpenedFrame, SealedStream};
 use super::{Body, Coding, Limits, Logical, Reading, SealCost, Stored, Values, is_whole};
+use crate::job_stages;
 use crate::sealing::{NotOpened, Opened};
 
 impl Values {
@@ -46,7 +47,9 @@ impl Values {
         let seal = self.0.sealer.next_seal(key, original.len());
         let stream = Arc::new(SealedStream::new(key, plan, &seal, self.0.pool.clone()));
         job.chain = Some(Chain::new(&job, vec![Arc::clone(&stream) as Arc<dyn Follow>]));
+        let stage = job_stages::open(&mut job);
         let (finished, first) = self.0.runtime.run_chain(job).await;
+        job_stages::close(stage, &finished);
         let is_sealed = matches!(finished.job.task, Task::Encrypt { .. });
         let Outcome::Done { output_bytes } = finished.outcome else {
             return (self.incompressible(key, original), false);

@@ -5,7 +5,9 @@
 //! relative to that document.
 
 mod compress;
+mod otlp;
 mod programs;
+mod requests;
 mod runtime;
 mod scheduler;
 mod server;
@@ -18,7 +20,9 @@ use serde::{Deserialize, Serialize};
 use super::keys::Key;
 
 pub use compress::{CodecName, CompressConfig, CompressMode, Foreign, LevelName, ReaderName};
+pub use otlp::{OtlpConfig, SignalName};
 pub use programs::ProgramsConfig;
+pub use requests::RequestsConfig;
 pub use runtime::{FallbackName, HuffmanName, PolicyName, RuntimeSection};
 pub use scheduler::{ParametersWord, PolicyWord, SchedulerConfig};
 pub use server::{LogFormat, LogLevel, ProtocolName, ReadyWhen, RoleName, ServerConfig, Services};
@@ -44,12 +48,16 @@ pub struct Config {
     pub scheduler: SchedulerConfig,
     /// The example service, which runs each request as a program of several ops.
     pub programs: ProgramsConfig,
+    /// The requests of which the process records where their time went.
+    pub requests: RequestsConfig,
+    /// The collector to which metrics, spans and the log are sent.
+    pub otlp: OtlpConfig,
     /// The certificates of this process, and those that it accepts.
     pub tls: TlsConfig,
 }
 
 /// The keys of each section, in the order of the fields of [`Config`].
-pub(super) const SECTIONS: [&[Key]; 8] = [
+pub(super) const SECTIONS: [&[Key]; 10] = [
     server::KEYS,
     store::KEYS,
     compress::KEYS,
@@ -57,6 +65,8 @@ pub(super) const SECTIONS: [&[Key]; 8] = [
     runtime::KEYS,
     scheduler::KEYS,
     programs::KEYS,
+    requests::KEYS,
+    otlp::KEYS,
     tls::KEYS,
 ];
 

@@ -11,7 +11,7 @@ use toml::{Table, Value};
 use super::*;
 
 /// The source of each section, in the order of [`keys`].
-pub(super) const SOURCES: [(&str, &str); 8] = [
+pub(super) const SOURCES: [(&str, &str); 10] = [
     ("server", include_str!("../schema/server.rs")),
     ("store", include_str!("../schema/store.rs")),
     ("compress", include_str!("../schema/compress.rs")),
@@ -19,6 +19,8 @@ pub(super) const SOURCES: [(&str, &str); 8] = [
     ("runtime", include_str!("../schema/runtime.rs")),
     ("scheduler", include_str!("../schema/scheduler.rs")),
     ("programs", include_str!("../schema/programs.rs")),
+    ("requests", include_str!("../schema/requests.rs")),
+    ("otlp", include_str!("../schema/otlp.rs")),
     ("tls", include_str!("../schema/tls.rs")),
 ];
 

@@ -1,0 +1,184 @@
+//! The export of metrics, spans and log lines to a collector: its set-up from the configuration, and the thread that
+//! sends. The thread does nothing else, so a slow collector or a long page of metrics holds up nobody.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use telemetry::Record;
+use telemetry::otlp::{ExportCounts, Exporter, Options, Signal, SpanQueue, keep_log};
+use tokio::sync::{mpsc, oneshot};
+use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
+
+use crate::StartError;
+use crate::access::{read_bounded, warn_if_readable};
+use crate::admin::Admin;
+use crate::config::{Config, OtlpConfig, SignalName};
+use crate::scheduler::instance;
+use crate::supervise::keep;
+use crate::worker::Plan;
+
+/// The queue of spans, and what became of everything that was exported. Without a collector, nothing is queued.
+#[derive(Default)]
+pub(crate) struct Export {
+    pub(crate) counts: Arc<ExportCounts>,
+    spans: OnceLock<SpanQueue>,
+    queued: Mutex<Option<mpsc::Receiver<Arc<Record>>>>,
+}
+
+impl Export {
+    pub(crate) fn new(config: &Config) -> Self {
+        let export = Self::default();
+        let OtlpConfig { address, signals, .. } = &config.otlp;
+        if !address.is_empty() && signals.contains(&SignalName::Spans) {
+            let (spans, queued) = SpanQueue::new(Arc::clone(&export.counts));
+            let _ = export.spans.set(spans);
+            *export.queued.lock() = Some(queued);
+        }
+        export
+    }
+
+    /// Queues the spans of a request, if spans are exported.
+    pub(crate) fn put(&self, record: &Arc<Record>) {
+        if let Some(spans) = self.spans.get() {
+            spans.put(record);
+        }
+    }
+
+    /// Returns, for each signal, what the collector took and what was dropped.
+    pub(crate) fn by_signal(&self) -> impl Iterator<Item = (&'static str, u64, u64)> {
+        let counts = |signal: Signal| {
+            (signal.name(), self.counts.exported(signal), self.counts.dropped(signal))
+        };
+        Signal::ALL.into_iter().map(counts)
+    }
+}
+
+/// The thread that exports. Dropping it sends what is queued, within a second.
+pub(crate) struct ExportThread {
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ExportThread {
+    /// Starts the thread, if a collector is configured.
+    ///
+    /// # Errors
+    /// The address or the file with headers is wrong, or the system has no thread.
+    pub(crate) fn start(plan: &Arc<Plan>, admin: &Arc<Admin>) -> Result<Option<Self>, StartError> {
+        let config = &plan.config.otlp;
+        if config.address.is_empty() {
+            return Ok(None);
+        }
+        let wrong = |why: String| StartError::Config(format!("otlp.{why}"));
+        let address = config.address.parse().map_err(|error| wrong(format!("address: {error}")))?;
+        let headers = match &config.headers_file {
+            Some(path) => headers(path).map_err(|why| wrong(format!("headers_file: {why}")))?,
+            None => Vec::new(),
+        };
+        let with_metrics = config.signals.contains(&SignalName::Metrics);
+        let every = Duration::from_millis(config.metrics_every_ms);
+        let options = Options {
+            address,
+            metrics_every: with_metrics.then_some(every),
+            instance: instance(&plan.config),
+            version: env!("CARGO_PKG_VERSION"),
+            headers,
+        };
+        let lines = config.signals.contains(&SignalName::Logs).then(keep_log);
+        let admin = Arc::clone(admin);
+        let queued = plan.export.queued.lock().take();
+        let counts = Arc::clone(&plan.export.counts);
+        let exporter = Exporter::new(options, counts, queued, lines, move || admin.metrics());
+        let (end, ended) = oneshot::channel();
+        let watched = Arc::clone(plan);
+        let thread = std::thread::Builder::new()
+            .name("rebate-otlp".to_owned())
+            .spawn(move || run(&watched, exporter, ended))
+            .map_err(StartError::Thread)?;
+        Ok(Some(Self { end: Some(end), thread: Some(thread) }))
+    }
+}
+
+impl Drop for ExportThread {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // A defect of the exporter was logged, and ends nothing else.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run<M: Fn() -> String>(plan: &Plan, exporter: Exporter<M>, ended: oneshot::Receiver<()>) {
+    let options = tokio::runtime::LocalOptions::default();
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build_local(options);
+    let Ok(executor) = executor else {
+        return tracing::error!("there is no event loop for otlp.address: nothing is exported");
+    };
+    let exporter = tokio::sync::Mutex::new(exporter);
+    executor.block_on(async {
+        let restarts = &plan.control.restarts_otlp;
+        let exporting = keep("otlp", restarts, async || exporter.lock().await.run().await);
+        tokio::select! {
+            () = exporting => {}
+            _ = ended => {}
+        }
+        let flushing = async { exporter.lock().await.flush().await };
+        let _ = tokio::time::timeout(FLUSH_LIMIT, flushing).await;
+    });
+    executor.shutdown_background();
+}
+
+/// Reads lines `NAME: VALUE`.
+fn headers(path: &Path) -> Result<Vec<(MetadataKey<Ascii>, MetadataValue<Ascii>)>, String> {
+    let text = read_bounded(path)?;
+    warn_if_readable(path);
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|(number, line)| {
+            // The text may be a secret.
+            let wrong = || format!("{}:{number}: give NAME: VALUE in ASCII", path.display());
+            let (name, value) = line.split_once(':').ok_or_else(wrong)?;
+            let name = MetadataKey::from_bytes(name.trim().to_ascii_lowercase().as_bytes());
+            let mut value: MetadataValue<Ascii> = value.trim().parse().map_err(|_| wrong())?;
+            value.set_sensitive(true);
+            Ok((name.map_err(|_| wrong())?, value))
+        })
+        .collect()
+}
+
+/// The longest time that the end of the process waits for the collector.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_names_and_values() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("headers");
+        std::fs::write(&path, "# a token\n\nAuthorization: Bearer a:b\nx-scope:1\n").unwrap();
+        let headers = headers(&path).unwrap();
+        let texts: Vec<_> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        assert_eq!(texts, [("authorization", "Bearer a:b"), ("x-scope", "1")]);
+    }
+
+    #[test]
+    fn a_wrong_header_is_told_without_its_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("headers");
+        for line in ["secret", "sec ret: x", "x-a: secr\u{7f}et"] {
+            std::fs::write(&path, format!("x-b: 1\n{line}\n")).unwrap();
+            let why = headers(&path).unwrap_err();
+            assert!(why.ends_with(":2: give NAME: VALUE in ASCII"), "{why}");
+        }
+        assert!(headers(&folder.path().join("none")).is_err());
+    }
+}

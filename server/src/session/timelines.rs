@@ -1,0 +1,95 @@
+//! Records where the time of a session's requests goes. A session works on one request at a time: it suspends the
+//! timeline of a request that is in flight, and resumes it to write the answer.
+
+use std::time::Instant;
+
+use telemetry::timeline::{self, Detail, Kind, Timeline};
+use telemetry::{Chosen, Started};
+
+use super::Session;
+use super::connection::Transport;
+use super::pipeline::{Issued, Pending};
+
+impl Session {
+    /// Begins the timeline of a request that was read at `at`, if it is chosen. The caller of a command in memory has
+    /// one already.
+    #[inline]
+    pub(super) fn observe<K: AsRef<[u8]>>(
+        &mut self,
+        at: Instant,
+        named: impl FnOnce() -> (&'static str, K),
+    ) {
+        if let Some(chosen) = self.context.recorder.choose() {
+            let (command, key) = named();
+            self.begin_timeline(&Started { at, command, key: key.as_ref() }, chosen);
+        }
+    }
+
+    #[cold]
+    fn begin_timeline(&mut self, started: &Started<'_>, chosen: Chosen) {
+        if let Transport::Stream(_) = self.transport {
+            self.context.recorder.begin(started, chosen);
+            self.is_recorded = true;
+        }
+    }
+
+    /// Returns a request in flight, whose timeline rests until its answer is written.
+    pub(super) fn pending<'a>(&mut self, since: Instant, issued: Issued<'a>) -> Pending<'a> {
+        Pending { since, issued, timeline: self.suspend_timeline() }
+    }
+
+    /// Ends the work on the timeline of the current request, if it has one.
+    #[inline]
+    pub(super) fn suspend_timeline(&mut self) -> Option<Box<Timeline>> {
+        if !std::mem::take(&mut self.is_recorded) {
+            return None;
+        }
+        timeline::suspend()
+    }
+
+    /// Continues with the timeline of a request.
+    #[inline]
+    pub(super) fn resume_timeline(&mut self, timeline: Option<Box<Timeline>>) {
+        if timeline.is_some() {
+            timeline::resume(timeline);
+            self.is_recorded = true;
+        }
+    }
+
+    /// Continues with a request that has waited since `since` for earlier ones.
+    pub(super) fn resume_in_order(&mut self, timeline: Option<Box<Timeline>>, since: Instant) {
+        let timeline = timeline.map(|mut timeline| {
+            timeline.add(Kind::Order, since, Instant::now(), Detail::None);
+            timeline
+        });
+        self.resume_timeline(timeline);
+    }
+
+    /// Ends the timeline of a request whose answer is ready at `now`. If many answers wait to be written, the time for
+    /// that is not recorded.
+    #[cold]
+    pub(super) fn answer_is_ready(&mut self, now: Instant) {
+        let Some(timeline) = self.suspend_timeline() else { return };
+        match self.unwritten.len() {
+            UNWRITTEN_MAX => self.end_timeline(timeline, now),
+            _ => self.unwritten.push(timeline),
+        }
+    }
+
+    /// Ends the timelines of the requests whose answers were written, or could not be, since `since`.
+    #[cold]
+    pub(super) fn answers_are_written(&mut self, since: Instant) {
+        let now = Instant::now();
+        for mut timeline in std::mem::take(&mut self.unwritten) {
+            timeline.add(Kind::Write, since, now, Detail::None);
+            self.end_timeline(timeline, now);
+        }
+    }
+
+    fn end_timeline(&self, timeline: Box<Timeline>, now: Instant) {
+        self.context.recorder.end(timeline, now, || self.origin().to_string());
+    }
+}
+
+/// The requests whose time of writing is recorded, of those that are written at once.
+const UNWRITTEN_MAX: usize = 16;

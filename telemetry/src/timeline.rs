@@ -1,0 +1,323 @@
+//! The timeline of a request: its stages, each with its begin and its end. A task works on one request at a time, and
+//! the stages that any code of the task opens belong to that request. If the request is not recorded, opening a stage
+//! costs one look at the task's place for a timeline.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::num::{NonZeroU64, NonZeroU128};
+use std::sync::Arc;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+use units::{Nanos, Op, TraceContext};
+
+tokio::task_local! {
+    /// The request that the task works on, if it is recorded.
+    static CURRENT: RefCell<Option<Box<Timeline>>>;
+}
+
+/// Polls `future` with a place for a timeline. Without it, nothing is recorded.
+pub async fn scope<F: Future>(future: F) -> F::Output {
+    CURRENT.scope(RefCell::default(), future).await
+}
+
+/// Makes the task work on the request of `timeline`, or on one that is not recorded.
+pub fn resume(timeline: Option<Box<Timeline>>) {
+    let _ = CURRENT.try_with(|current| *current.borrow_mut() = timeline);
+}
+
+/// Returns the timeline of the request that the task has worked on, and ends that work.
+pub fn suspend() -> Option<Box<Timeline>> {
+    CURRENT.try_with(RefCell::take).ok().flatten()
+}
+
+/// Opens a stage of the current request.
+pub fn open(kind: Kind) -> OpenStage {
+    let opened = CURRENT.try_with(|current| current.borrow_mut().as_mut()?.open(kind));
+    OpenStage { index: opened.ok().flatten() }
+}
+
+/// Names the key of the current request.
+pub fn set_key(key: &[u8]) {
+    with(|timeline| timeline.key = beginning(key));
+}
+
+fn with<T>(read: impl FnOnce(&mut Timeline) -> T) -> Option<T> {
+    CURRENT.try_with(|current| current.borrow_mut().as_deref_mut().map(read)).ok().flatten()
+}
+
+/// What a request waited for or did in a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It waited until earlier requests of its connection were answered.
+    Order,
+    /// It waited for memory of the budget for values in flight.
+    Memory,
+    /// It waited for the answer of a store.
+    Store,
+    /// A job ran on a device or in software.
+    Job(Op),
+    /// The socket took the answer.
+    Write,
+}
+
+impl Kind {
+    /// Returns the name of the stage.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Order => "order",
+            Kind::Memory => "memory",
+            Kind::Store => "store",
+            Kind::Job(op) => op.name(),
+            Kind::Write => "write",
+        }
+    }
+}
+
+/// What else is known of a stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// Nothing.
+    #[default]
+    None,
+    /// Where a job ran.
+    Job {
+        /// The index of the device.
+        device: usize,
+        /// How the job was waited for.
+        placement: &'static str,
+        /// Why the policy chose this path.
+        reason: &'static str,
+        /// The time that the device worked on it. The rest of the stage is waiting.
+        service: Nanos,
+    },
+    /// The name of the server that answered.
+    Server(Box<str>),
+}
+
+/// An opened stage of the current request. It does nothing if that is not recorded.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct OpenStage {
+    index: Option<u8>,
+}
+
+impl OpenStage {
+    /// A stage of no request.
+    pub const NONE: OpenStage = OpenStage { index: None };
+
+    /// Returns whether the stage is recorded.
+    pub const fn is_recorded(self) -> bool {
+        self.index.is_some()
+    }
+
+    /// Returns the context for what is asked of others in this stage, if the request is sampled.
+    pub fn context(self) -> Option<TraceContext> {
+        let index = self.index?;
+        with(|timeline| timeline.context(usize::from(index)))?
+    }
+
+    /// Closes the stage.
+    #[inline]
+    pub fn close(self) {
+        self.close_with(|| Detail::None);
+    }
+
+    /// Closes the stage, of which more is known.
+    #[inline]
+    pub fn close_with(self, detail: impl FnOnce() -> Detail) {
+        if let Some(index) = self.index {
+            close(usize::from(index), detail());
+        }
+    }
+}
+
+#[cold]
+fn close(index: usize, detail: Detail) {
+    with(|timeline| {
+        // Another request can only be current if this one has ended; then the stage was closed with it.
+        if let Some(stage) = timeline.stages.get_mut(index) {
+            (stage.end, stage.detail) = (Some(Instant::now()), detail);
+        }
+    });
+}
+
+/// The stages so far of a request that is recorded.
+#[derive(Debug)]
+pub struct Timeline {
+    pub(crate) begin: Instant,
+    pub(crate) command: &'static str,
+    pub(crate) key: Box<[u8]>,
+    pub(crate) stages: SmallVec<[Stage; STAGES_INLINE]>,
+    pub(crate) stages_left_out: usize,
+    /// The place in a trace, if the request is sampled.
+    pub(crate) span: Option<Span>,
+}
+
+/// The place of a request in a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) trace_id: NonZeroU128,
+    pub(crate) span_id: NonZeroU64,
+    /// The span of the caller, if that sent one.
+    pub(crate) parent_id: Option<NonZeroU64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pub(crate) kind: Kind,
+    pub(crate) begin: Instant,
+    /// None while the stage is open.
+    pub(crate) end: Option<Instant>,
+    pub(crate) detail: Detail,
+}
+
+impl Timeline {
+    pub(crate) fn new(
+        begin: Instant,
+        command: &'static str,
+        key: &[u8],
+        span: Option<Span>,
+    ) -> Box<Self> {
+        Box::new(Self {
+            begin,
+            command,
+            key: beginning(key),
+            stages: SmallVec::new(),
+            stages_left_out: 0,
+            span,
+        })
+    }
+
+    fn open(&mut self, kind: Kind) -> Option<u8> {
+        if self.stages.len() == STAGES_MAX {
+            self.stages_left_out += 1;
+            return None;
+        }
+        let index = self.stages.len() as u8;
+        self.stages.push(Stage { kind, begin: Instant::now(), end: None, detail: Detail::None });
+        Some(index)
+    }
+
+    /// Adds a stage that has ended.
+    pub fn add(&mut self, kind: Kind, begin: Instant, end: Instant, detail: Detail) {
+        match self.stages.len() {
+            STAGES_MAX => self.stages_left_out += 1,
+            _ => self.stages.push(Stage { kind, begin, end: Some(end), detail }),
+        }
+    }
+
+    fn context(&self, index: usize) -> Option<TraceContext> {
+        let Span { trace_id, span_id, .. } = self.span?;
+        Some(TraceContext { trace_id, span_id: stage_id(span_id, index), is_sampled: true })
+    }
+}
+
+/// Returns the id of a request's stage in the trace. It is a bijection of the request's id for each index (the
+/// finalizer of SplitMix64), so that different requests do not share one.
+pub(crate) fn stage_id(span_id: NonZeroU64, index: usize) -> NonZeroU64 {
+    let mut bits = span_id.get().wrapping_add(GOLDEN.wrapping_mul(index as u64 + 1));
+    bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    NonZeroU64::new(bits ^ bits >> 31).unwrap_or(NonZeroU64::MAX)
+}
+
+/// 2^64 divided by the golden ratio, the increment of SplitMix64.
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// A request that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Why it is kept.
+    pub why: Why,
+    /// The name of its command.
+    pub command: &'static str,
+    /// The beginning of its key. Empty if it has none.
+    pub key: Box<[u8]>,
+    /// The address of its client, if that is known.
+    pub client: String,
+    /// The time at which it was read, since the Unix epoch.
+    pub begin: Nanos,
+    /// The time from then until its answer was written.
+    pub total: Nanos,
+    /// The id of its trace.
+    pub trace_id: NonZeroU128,
+    /// The id of the request in the trace.
+    pub span_id: NonZeroU64,
+    /// The span of the caller that asked, if it sent one.
+    pub parent_id: Option<NonZeroU64>,
+    /// Its stages, in the order in which they began.
+    pub stages: Vec<RecordedStage>,
+    /// The number of further stages.
+    pub stages_left_out: usize,
+}
+
+/// Why a request is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is one in so many.
+    Sampled,
+    /// Its caller records it, too.
+    Asked,
+    /// It was slow.
+    Slow,
+}
+
+impl Why {
+    /// Returns the word for pages and exports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Why::Sampled => "sampled",
+            Why::Asked => "asked",
+            Why::Slow => "slow",
+        }
+    }
+}
+
+/// A stage of a request that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedStage {
+    /// What the request waited for or did.
+    pub kind: Kind,
+    /// The id of the stage in the trace.
+    pub span_id: NonZeroU64,
+    /// The time from the begin of the request to that of the stage.
+    pub after: Nanos,
+    /// How long the stage took.
+    pub took: Nanos,
+    /// The device of a job or the server that answered.
+    pub by: Option<Arc<str>>,
+    /// The placement of a job, its reason, and the time that the device worked on it.
+    pub job: Option<(&'static str, &'static str, Nanos)>,
+}
+
+fn beginning(key: &[u8]) -> Box<[u8]> {
+    key[..key.len().min(KEY_BYTES_MAX)].into()
+}
+
+/// The bytes of a key that are kept.
+const KEY_BYTES_MAX: usize = 64;
+
+/// The stages that need no memory of their own.
+const STAGES_INLINE: usize = 4;
+
+/// The stages that are kept of one request.
+const STAGES_MAX: usize = 64;
+
+impl Record {
+    /// Returns how much of the total went to each stage, and the rest. Time in which several stages were open counts
+    /// for the one that was opened first, so the sum is the total.
+    pub fn shares(&self) -> (Vec<Nanos>, Nanos) {
+        let mut until = 0;
+        let mut rest = self.total.0;
+        let share = |stage: &RecordedStage| {
+            let end = stage.after.0.saturating_add(stage.took.0).min(self.total.0);
+            let share = end.saturating_sub(stage.after.0.max(until));
+            until = until.max(end);
+            rest = rest.saturating_sub(share);
+            Nanos(share)
+        };
+        let shares = self.stages.iter().map(share).collect();
+        (shares, Nanos(rest))
+    }
+}
