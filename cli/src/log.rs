@@ -297,8 +297,8 @@ fn severity(level: Level) -> Severity {
     }
 }
 
-/// The libraries that send lines to a collector.
-const TRANSPORT: [&str; 5] = ["h2", "hyper", "tonic", "tower", "rustls"];
+/// The crates that send lines to a collector.
+const TRANSPORT: [&str; 6] = ["h2", "hyper", "rustls", "telemetry", "tonic", "tower"];
 
 /// The most lines that wait to be written. At the most detailed level, a process logs as many lines in
 /// several seconds, usually a few hundred KiB.

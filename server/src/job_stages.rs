@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use device::Job;
+use policy::Reason;
 use runtime::{Finished, TokioRuntime};
 use telemetry::timeline::{self, Detail, Kind, OpenStage};
 use telemetry::{Recorder, Started};
@@ -12,6 +13,14 @@ use units::TraceContext;
 pub(crate) async fn run(runtime: &TokioRuntime, mut job: Box<Job>) -> Finished {
     let stage = open(&mut job);
     let finished = runtime.run(job).await;
+    close(stage, &finished);
+    finished
+}
+
+/// Runs a job of the current request in software, because a device failed it.
+pub(crate) async fn run_again(runtime: &TokioRuntime, mut job: Box<Job>) -> Finished {
+    let stage = open(&mut job);
+    let finished = runtime.run_in_software(job, Reason::DeviceFault).await;
     close(stage, &finished);
     finished
 }

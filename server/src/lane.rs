@@ -289,8 +289,9 @@ impl Lane {
             Ok((job, held)) => {
                 self.context.counters.lanes.jobs.up();
                 let output_bytes_max = request.output_bytes;
-                let Request { ticket, trace, .. } = request;
                 let since = Instant::now();
+                let Request { ticket, trace, .. } = request;
+                let trace = trace.filter(|_| self.context.recorder.takes_asked(since));
                 let context = Rc::clone(&self.context);
                 let run = self.context.runtime.run(Box::new(job));
                 self.in_flight.push(Box::pin(async move {
@@ -339,6 +340,7 @@ impl Lane {
         let now = self.context.clock.now();
         job.deadline = request.time_left.map(|left| Nanos(now.0.saturating_add(left.0)));
         (job.tenant, job.class) = (self.tenant(), request.class);
+        job.trace = request.trace.map(Box::new);
         Ok((job, held))
     }
 

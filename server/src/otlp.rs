@@ -2,7 +2,7 @@
 //! sends. The thread does nothing else, so a slow collector or a long page of metrics holds up nobody.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,25 +24,53 @@ use crate::worker::Plan;
 #[derive(Default)]
 pub(crate) struct Export {
     pub(crate) counts: Arc<ExportCounts>,
-    spans: OnceLock<SpanQueue>,
-    queued: Mutex<Option<mpsc::Receiver<Arc<Record>>>>,
+    spans: Option<SpanQueue>,
+    /// What the thread needs, until it starts.
+    set_up: Mutex<Option<SetUp>>,
+}
+
+struct SetUp {
+    options: Options,
+    spans: Option<mpsc::Receiver<Arc<Record>>>,
+    with_log: bool,
 }
 
 impl Export {
-    pub(crate) fn new(config: &Config) -> Self {
-        let export = Self::default();
-        let OtlpConfig { address, signals, .. } = &config.otlp;
-        if !address.is_empty() && signals.contains(&SignalName::Spans) {
-            let (spans, queued) = SpanQueue::new(Arc::clone(&export.counts));
-            let _ = export.spans.set(spans);
-            *export.queued.lock() = Some(queued);
+    /// Prepares the export, if a collector is configured.
+    ///
+    /// # Errors
+    /// The address or the file with headers is wrong.
+    pub(crate) fn new(config: &Config) -> Result<Self, StartError> {
+        let OtlpConfig { address, signals, metrics_every_ms, headers_file } = &config.otlp;
+        if address.is_empty() {
+            return Ok(Self::default());
         }
-        export
+        let wrong = |why: String| StartError::Config(format!("otlp.{why}"));
+        let address = address.parse().map_err(|error| wrong(format!("address: {error}")))?;
+        let headers = match headers_file {
+            Some(path) => headers(path).map_err(|why| wrong(format!("headers_file: {why}")))?,
+            None => Vec::new(),
+        };
+        let with_metrics = signals.contains(&SignalName::Metrics);
+        let options = Options {
+            address,
+            metrics_every: with_metrics.then(|| Duration::from_millis(*metrics_every_ms)),
+            instance: instance(config),
+            version: env!("CARGO_PKG_VERSION"),
+            headers,
+        };
+        let counts = Arc::<ExportCounts>::default();
+        let queue =
+            signals.contains(&SignalName::Spans).then(|| SpanQueue::new(Arc::clone(&counts)));
+        let (queue, spans) = queue.unzip();
+        let with_log = signals.contains(&SignalName::Logs);
+        let set_up = Mutex::new(Some(SetUp { options, spans, with_log }));
+        Ok(Self { counts, spans: queue, set_up })
     }
 
     /// Queues the spans of a request, if spans are exported.
     pub(crate) fn put(&self, record: &Arc<Record>) {
-        if let Some(spans) = self.spans.get() {
+        if let Some(spans) = &self.spans {
             spans.put(record);
         }
     }
@@ -66,32 +94,14 @@ impl ExportThread {
     /// Starts the thread, if a collector is configured.
     ///
     /// # Errors
-    /// The address or the file with headers is wrong, or the system has no thread.
+    /// The system has no thread.
     pub(crate) fn start(plan: &Arc<Plan>, admin: &Arc<Admin>) -> Result<Option<Self>, StartError> {
-        let config = &plan.config.otlp;
-        if config.address.is_empty() {
+        let Some(SetUp { options, spans, with_log }) = plan.export.set_up.lock().take() else {
             return Ok(None);
-        }
-        let wrong = |why: String| StartError::Config(format!("otlp.{why}"));
-        let address = config.address.parse().map_err(|error| wrong(format!("address: {error}")))?;
-        let headers = match &config.headers_file {
-            Some(path) => headers(path).map_err(|why| wrong(format!("headers_file: {why}")))?,
-            None => Vec::new(),
         };
-        let with_metrics = config.signals.contains(&SignalName::Metrics);
-        let every = Duration::from_millis(config.metrics_every_ms);
-        let options = Options {
-            address,
-            metrics_every: with_metrics.then_some(every),
-            instance: instance(&plan.config),
-            version: env!("CARGO_PKG_VERSION"),
-            headers,
-        };
-        let lines = config.signals.contains(&SignalName::Logs).then(keep_log);
-        let admin = Arc::clone(admin);
-        let queued = plan.export.queued.lock().take();
-        let counts = Arc::clone(&plan.export.counts);
-        let exporter = Exporter::new(options, counts, queued, lines, move || admin.metrics());
+        let lines = with_log.then(keep_log);
+        let (admin, counts) = (Arc::clone(admin), Arc::clone(&plan.export.counts));
+        let exporter = Exporter::new(options, counts, spans, lines, move || admin.metrics());
         let (end, ended) = oneshot::channel();
         let watched = Arc::clone(plan);
         let thread = std::thread::Builder::new()

@@ -134,6 +134,7 @@ pub(crate) fn make_plan<L>(
 ) -> Result<(Arc<Plan>, Option<StoreFile>, L), StartError> {
     let memory = MemoryParts::new(&config);
     config.runtime.inflight_bytes_max = memory.values_per_worker(&config);
+    let export = Export::new(&config)?;
     let url = store_url(&config)?;
     let tls = Arc::new(Tls::load(&config).map_err(StartError::Config)?);
     let access = Access::open(&config).map_err(StartError::Config)?;
@@ -165,7 +166,7 @@ pub(crate) fn make_plan<L>(
     let connections = Connections::new(config.server.connections_max, &protocols(&config));
     let config = Arc::new(config);
     let slow_log = Arc::new(SlowLog::new(Arc::clone(&clock)));
-    let export = Arc::new(Export::new(&config));
+    let export = Arc::new(export);
     let plan = Arc::new(Plan {
         tls,
         members: open_members(&config, &url, &logins),

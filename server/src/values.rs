@@ -651,10 +651,7 @@ impl Values {
             }
             // Software repeats the job, so that no value is lost to a faulty device.
             let device = finished.path.device;
-            let mut again = job(payload);
-            let stage = job_stages::open(&mut again);
-            finished = self.0.runtime.run_in_software(again, Reason::DeviceFault).await;
-            job_stages::close(stage, &finished);
+            finished = job_stages::run_again(&self.0.runtime, job(payload)).await;
             if is_whole(&finished, &header, key) {
                 self.0.runtime.report_misread(device);
             }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::hash::{BuildHasher, RandomState};
 use std::num::{NonZeroU64, NonZeroU128};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use units::{Nanos, Prng, TraceContext, unix_time};
 
@@ -20,6 +20,8 @@ pub struct Recorder {
     /// The number of requests until the next sampled one, counting that one.
     until_sampled: Cell<u64>,
     draws: RefCell<Prng>,
+    /// The begin of the current second, and the requests in it that callers asked for.
+    asked: Cell<(Option<Instant>, u32)>,
     /// The names of the devices, by their index in a path.
     devices: Vec<Arc<str>>,
 }
@@ -49,7 +51,8 @@ impl Recorder {
     pub fn new(requests: Arc<Requests>, devices: Vec<Arc<str>>, seed: Option<u64>) -> Self {
         let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
         let draws = RefCell::new(Prng::new(seed));
-        let recorder = Self { requests, until_sampled: Cell::new(0), draws, devices };
+        let (until_sampled, asked) = (Cell::new(0), Cell::default());
+        let recorder = Self { requests, until_sampled, draws, asked, devices };
         recorder.set_rules();
         recorder
     }
@@ -84,7 +87,9 @@ impl Recorder {
         started: &Started<'_>,
         caller: Option<TraceContext>,
     ) -> Option<Box<Timeline>> {
-        if let Some(caller) = caller.filter(|caller| caller.is_sampled) {
+        if let Some(caller) = caller.filter(|caller| caller.is_sampled)
+            && self.takes_asked(started.at)
+        {
             return Some(self.begin_for(started, caller));
         }
         let span = match self.choose()? {
@@ -94,6 +99,16 @@ impl Recorder {
             Chosen::MaybeSlow => None,
         };
         Some(Timeline::new(started.at, started.command, started.key, span))
+    }
+
+    /// Returns whether one more request is recorded because its caller asks for it. Callers choose freely, and must not
+    /// be able to make this process record everything.
+    pub fn takes_asked(&self, now: Instant) -> bool {
+        let (since, count) = self.asked.get();
+        let is_over = since.is_none_or(|since| now.saturating_duration_since(since) >= SECOND);
+        let (since, count) = if is_over { (Some(now), 0) } else { (since, count) };
+        self.asked.set((since, count + 1));
+        count < ASKED_PER_S
     }
 
     /// Returns the timeline of a request whose caller records it.
@@ -125,7 +140,7 @@ impl Recorder {
         why: Why,
         client: String,
     ) -> Record {
-        let Timeline { begin, command, key, stages, stages_left_out, span } = timeline;
+        let Timeline { begin, command, key, stages, stages_left_out, span, .. } = timeline;
         let span = span.unwrap_or_else(|| self.new_span());
         let stages = stages.into_iter().enumerate().map(|(index, stage)| {
             let Stage { kind, begin: from, end, detail } = stage;
@@ -180,3 +195,8 @@ impl Recorder {
         }
     }
 }
+
+/// The requests that one worker records in a second because callers ask for it.
+const ASKED_PER_S: u32 = 200;
+
+const SECOND: Duration = Duration::from_secs(1);

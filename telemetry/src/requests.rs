@@ -39,6 +39,7 @@ type Listener = Box<dyn Fn(&Arc<Record>) + Send + Sync>;
 struct Kept {
     slow: VecDeque<Arc<Record>>,
     sampled: VecDeque<Arc<Record>>,
+    asked: VecDeque<Arc<Record>>,
 }
 
 /// The numbers of requests that were kept so far.
@@ -74,10 +75,12 @@ impl Requests {
         self.slow_ns.store(if slow_ns == 0 { u64::MAX } else { slow_ns }, Ordering::Relaxed);
     }
 
-    /// Returns the latest slow requests, and the latest others, newest first.
-    pub fn latest(&self) -> [Vec<Arc<Record>>; 2] {
+    /// Returns the latest requests of each kind, newest first: the slow ones, the sampled ones, and those that callers
+    /// asked for.
+    pub fn latest(&self) -> [Vec<Arc<Record>>; 3] {
         let kept = self.kept.lock();
-        [&kept.slow, &kept.sampled].map(|records| records.iter().rev().cloned().collect())
+        [&kept.slow, &kept.sampled, &kept.asked]
+            .map(|records| records.iter().rev().cloned().collect())
     }
 
     /// Returns how many were kept so far.
@@ -123,7 +126,8 @@ impl Requests {
             let mut kept = self.kept.lock();
             let records = match record.why {
                 Why::Slow => &mut kept.slow,
-                Why::Sampled | Why::Asked => &mut kept.sampled,
+                Why::Sampled => &mut kept.sampled,
+                Why::Asked => &mut kept.asked,
             };
             records.push_back(Arc::clone(&record));
             // It is freed without the lock.
@@ -140,5 +144,5 @@ impl fmt::Debug for Requests {
     }
 }
 
-/// The slow requests that are kept, and likewise the others.
+/// The requests that are kept of each kind.
 const KEPT_MAX: usize = 32;

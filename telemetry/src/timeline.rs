@@ -2,13 +2,16 @@
 //! the stages that any code of the task opens belong to that request. If the request is not recorded, opening a stage
 //! costs one look at the task's place for a timeline.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::num::{NonZeroU64, NonZeroU128};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroU128};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use smallvec::SmallVec;
+use tokio::task::futures::TaskLocalFuture;
 use units::{Nanos, Op, TraceContext};
 
 tokio::task_local! {
@@ -34,12 +37,54 @@ pub fn suspend() -> Option<Box<Timeline>> {
 /// Opens a stage of the current request.
 pub fn open(kind: Kind) -> OpenStage {
     let opened = CURRENT.try_with(|current| current.borrow_mut().as_mut()?.open(kind));
-    OpenStage { index: opened.ok().flatten() }
+    OpenStage { place: opened.ok().flatten() }
 }
 
-/// Names the key of the current request.
-pub fn set_key(key: &[u8]) {
-    with(|timeline| timeline.key = beginning(key));
+/// Names the key of the current request, if it is recorded.
+pub fn set_key<K: AsRef<[u8]>>(key: impl FnOnce() -> K) {
+    with(|timeline| timeline.key = beginning(key().as_ref()));
+}
+
+/// Polls `future` as the work on the request of `timeline`. Then, or when it is dropped before, `end` gets the timeline.
+pub fn recording<F: Future, E: FnOnce(Box<Timeline>) + Unpin>(
+    timeline: Box<Timeline>,
+    future: F,
+    end: E,
+) -> Recording<F, E> {
+    let place = RefCell::new(Some(timeline));
+    Recording { inner: Box::pin(CURRENT.scope(place, future)), end: Some(end) }
+}
+
+/// See [`recording`].
+#[must_use]
+pub struct Recording<F, E: FnOnce(Box<Timeline>)> {
+    inner: Pin<Box<TaskLocalFuture<RefCell<Option<Box<Timeline>>>, F>>>,
+    end: Option<E>,
+}
+
+impl<F: Future, E: FnOnce(Box<Timeline>) + Unpin> Future for Recording<F, E> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let answer = ready!(self.inner.as_mut().poll(context));
+        self.finish();
+        Poll::Ready(answer)
+    }
+}
+
+impl<F, E: FnOnce(Box<Timeline>)> Recording<F, E> {
+    fn finish(&mut self) {
+        let timeline = self.inner.as_mut().take_value().and_then(RefCell::into_inner);
+        if let (Some(timeline), Some(end)) = (timeline, self.end.take()) {
+            end(timeline);
+        }
+    }
+}
+
+impl<F, E: FnOnce(Box<Timeline>)> Drop for Recording<F, E> {
+    fn drop(&mut self) {
+        self.finish();
+    }
 }
 
 fn with<T>(read: impl FnOnce(&mut Timeline) -> T) -> Option<T> {
@@ -49,7 +94,7 @@ fn with<T>(read: impl FnOnce(&mut Timeline) -> T) -> Option<T> {
 /// What a request waited for or did in a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It waited until earlier requests of its connection were answered.
+    /// It waited for other requests of its connection.
     Order,
     /// It waited for memory of the budget for values in flight.
     Memory,
@@ -99,22 +144,30 @@ pub enum Detail {
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct OpenStage {
-    index: Option<u8>,
+    place: Option<StagePlace>,
+}
+
+/// The place of a stage.
+#[derive(Clone, Copy, Debug)]
+struct StagePlace {
+    /// The number of its timeline among those of the thread.
+    timeline: NonZeroU32,
+    index: u8,
 }
 
 impl OpenStage {
     /// A stage of no request.
-    pub const NONE: OpenStage = OpenStage { index: None };
+    pub const NONE: OpenStage = OpenStage { place: None };
 
     /// Returns whether the stage is recorded.
     pub const fn is_recorded(self) -> bool {
-        self.index.is_some()
+        self.place.is_some()
     }
 
     /// Returns the context for what is asked of others in this stage, if the request is sampled.
     pub fn context(self) -> Option<TraceContext> {
-        let index = self.index?;
-        with(|timeline| timeline.context(usize::from(index)))?
+        let StagePlace { timeline, index } = self.place?;
+        with(|current| current.context(usize::from(index)).filter(|_| current.number == timeline))?
     }
 
     /// Closes the stage.
@@ -126,25 +179,45 @@ impl OpenStage {
     /// Closes the stage, of which more is known.
     #[inline]
     pub fn close_with(self, detail: impl FnOnce() -> Detail) {
-        if let Some(index) = self.index {
-            close(usize::from(index), detail());
+        if let Some(place) = self.place {
+            close(place, Instant::now(), detail());
+        }
+    }
+
+    /// Closes the stage, which has ended at `end`.
+    #[inline]
+    pub fn close_at(self, end: Instant, detail: impl FnOnce() -> Detail) {
+        if let Some(place) = self.place {
+            close(place, end, detail());
         }
     }
 }
 
 #[cold]
-fn close(index: usize, detail: Detail) {
-    with(|timeline| {
-        // Another request can only be current if this one has ended; then the stage was closed with it.
-        if let Some(stage) = timeline.stages.get_mut(index) {
-            (stage.end, stage.detail) = (Some(Instant::now()), detail);
+fn close(StagePlace { timeline, index }: StagePlace, end: Instant, detail: Detail) {
+    with(|current| {
+        // Another request may be current, for which this one's future is dropped.
+        let stage = current.stages.get_mut(usize::from(index));
+        if let Some(stage) = stage.filter(|_| current.number == timeline) {
+            (stage.end, stage.detail) = (Some(end), detail);
         }
     });
+}
+
+/// Returns the number of the next timeline of this thread.
+fn next_number() -> NonZeroU32 {
+    thread_local! {
+        static LAST: Cell<u32> = const { Cell::new(0) };
+    }
+    let number = NonZeroU32::new(LAST.get().wrapping_add(1)).unwrap_or(NonZeroU32::MIN);
+    LAST.set(number.get());
+    number
 }
 
 /// The stages so far of a request that is recorded.
 #[derive(Debug)]
 pub struct Timeline {
+    number: NonZeroU32,
     pub(crate) begin: Instant,
     pub(crate) command: &'static str,
     pub(crate) key: Box<[u8]>,
@@ -180,6 +253,7 @@ impl Timeline {
         span: Option<Span>,
     ) -> Box<Self> {
         Box::new(Self {
+            number: next_number(),
             begin,
             command,
             key: beginning(key),
@@ -189,14 +263,14 @@ impl Timeline {
         })
     }
 
-    fn open(&mut self, kind: Kind) -> Option<u8> {
+    fn open(&mut self, kind: Kind) -> Option<StagePlace> {
         if self.stages.len() == STAGES_MAX {
             self.stages_left_out += 1;
             return None;
         }
         let index = self.stages.len() as u8;
         self.stages.push(Stage { kind, begin: Instant::now(), end: None, detail: Detail::None });
-        Some(index)
+        Some(StagePlace { timeline: self.number, index })
     }
 
     /// Adds a stage that has ended.

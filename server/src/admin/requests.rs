@@ -17,7 +17,7 @@ use crate::slow_log::{self, SlowLog};
 
 /// Writes the requests as JSON, newest first.
 pub(super) fn json(requests: &Requests) -> String {
-    let [slow, sampled] = requests.latest();
+    let [slow, sampled, asked] = requests.latest();
     let all = |records: &[Arc<Record>]| records.iter().map(|record| object(record)).collect();
     let rules = requests.rules();
     let page: Value = json!({
@@ -25,6 +25,7 @@ pub(super) fn json(requests: &Requests) -> String {
         "slow_us": micros(rules.slow),
         "slow": Value::Array(all(&slow)),
         "sampled": Value::Array(all(&sampled)),
+        "asked": Value::Array(all(&asked)),
     });
     format!("{page:#}\n")
 }
@@ -66,7 +67,7 @@ fn stage(stage: &RecordedStage) -> Value {
 
 /// Writes the requests as HTML.
 pub(super) fn html(requests: &Requests) -> String {
-    let [slow, sampled] = requests.latest();
+    let [slow, sampled, asked] = requests.latest();
     let rules = requests.rules();
     let slow_is = match rules.slow {
         Nanos(0) => "off (requests.slow_us)".to_owned(),
@@ -89,7 +90,11 @@ pub(super) fn html(requests: &Requests) -> String {
             ("sampled so far".to_owned(), counts.sampled.to_string()),
             ("asked for by callers so far".to_owned(), counts.asked.to_string()),
         ],
-        sections: vec![section("Slow requests", "slow", &slow), section("Sampled requests", "sampled", &sampled)],
+        sections: vec![
+            section("Slow requests", "slow", &slow),
+            section("Sampled requests", "sampled", &sampled),
+            section("Requests that callers asked to record", "asked", &asked),
+        ],
     };
     let link = Link { href: "/requests.json", text: "JSON", is_here: false };
     report.served(None, &[link])
@@ -149,18 +154,27 @@ fn bars(records: &[Arc<Record>]) -> Bars {
             times[index] += micros(share);
         }
     }
-    let others = by_stage.remove(OTHER).map(|times| (OTHER, times));
-    let series = by_stage.into_iter().chain(others).enumerate();
+    let rest = by_stage.remove(OTHER).map(|times| (OTHER, times));
+    let series = by_stage.into_iter().chain(rest);
+    let series =
+        series.map(|(stage, times)| BarSeries::new(stage, Origin::Measured, colour(stage), times));
     Bars {
         label: "time (us)".to_owned(),
         layout: Layout::Stacked,
         categories: records.iter().enumerate().map(|(i, r)| Category::new(name(i, r))).collect(),
-        series: series
-            .map(|(colour, (stage, times))| BarSeries::new(stage, Origin::Measured, colour, times))
-            .collect(),
+        series: series.collect(),
         mark: None,
     }
 }
+
+/// Returns the colour of a stage, which is the same in both figures.
+fn colour(stage: &str) -> usize {
+    COLOURS.iter().position(|name| *name == stage).unwrap_or(COLOURS.len())
+}
+
+/// The stages by their colours. The last two share those of others, beside which they are rare.
+const COLOURS: [&str; 9] =
+    ["store", "decompress", "compress", "write", OTHER, "order", "memory", "encrypt", "decrypt"];
 
 fn name(index: usize, record: &Record) -> String {
     let ago_s = Nanos::from(unix_time()).0.saturating_sub(record.begin.0) / 1_000_000_000;

@@ -4,6 +4,7 @@
 
 use protocol::MetaKey;
 use protocol::meta::Meta;
+use telemetry::timeline::OpenStage;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::{Cluster, Failure, Issue, MetaItem, Outcome};
@@ -13,8 +14,8 @@ use crate::upstream::{Issued, Traffic};
 /// A read of an item with its metadata, in flight. Dropping it discards the item.
 pub(crate) enum PlainGet {
     Ready(Option<MetaItem>),
-    /// The task goes on if nobody waits for it.
-    Sent(JoinHandle<Outcome<Option<MetaItem>>>),
+    /// The task goes on if nobody waits for it. The stage is that of the client's request.
+    Sent(JoinHandle<Outcome<Option<MetaItem>>>, OpenStage),
 }
 
 impl PlainGet {
@@ -26,16 +27,21 @@ impl PlainGet {
         traffic: Traffic,
         granted: Option<Permit>,
     ) -> Self {
-        let issued = cluster.meta_get(meta, with_value, traffic, granted);
+        let mut issued = cluster.meta_get(meta, with_value, traffic, granted);
+        let stage = issued.take_stage();
         let (cluster, key) = (cluster.clone(), meta.key.bytes().to_vec());
-        PlainGet::Sent(spawn_local(async move { read(&cluster, &key, issued).await }))
+        PlainGet::Sent(spawn_local(async move { read(&cluster, &key, issued).await }), stage)
     }
 
     /// Waits for the item. The right to refill it was then given back.
     pub(crate) async fn item(self) -> Outcome<Option<MetaItem>> {
         match self {
             PlainGet::Ready(item) => Ok(item),
-            PlainGet::Sent(task) => task.await.unwrap_or_else(|_| Err(Failure::line(DEFECT))),
+            PlainGet::Sent(task, stage) => {
+                let item = task.await;
+                stage.close();
+                item.unwrap_or_else(|_| Err(Failure::line(DEFECT)))
+            }
         }
     }
 }

@@ -20,6 +20,7 @@ use protocol::{MetaKey, Parse, request};
 use send_wrapper::SendWrapper;
 use smallvec::SmallVec;
 use store::frame::Encoding;
+use telemetry::timeline;
 use tonic::{Request, Response, Status};
 use units::limits::ITEM_OVERHEAD_BYTES;
 
@@ -108,6 +109,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     async fn read(&self, keys: &[Bytes]) -> Result<Vec<GetResponse>, Status> {
         let since = Instant::now();
+        timeline::set_key(|| keys.first().map_or(&[][..], |key| &key[..]));
         let keys: Vec<MetaKey<'_>> =
             keys.iter().map(|bytes| key(bytes)).collect::<Result<_, _>>()?;
         let refused = |failure| refused(self.context, FailedCommand::Get, &failure);
@@ -219,6 +221,7 @@ async fn set(
     request: SetRequest,
 ) -> Result<Response<SetResponse>, Status> {
     let since = Instant::now();
+    timeline::set_key(|| &request.key);
     let verb = verb(&request)?;
     let key = key(&request.key)?;
     let value_bytes = request.value.len();
@@ -266,6 +269,7 @@ async fn set(
 
 async fn delete(context: &WorkerContext, bytes: &[u8]) -> Result<Response<DeleteResponse>, Status> {
     let since = Instant::now();
+    timeline::set_key(|| bytes);
     let meta = Meta { key: key(bytes)?, flags: MetaFlags::default() };
     let deleted = context.backend.meta_delete(&meta, Traffic::Interactive).meta_outcome().await;
     let refused = |failure| refused(context, FailedCommand::Delete, &failure);

@@ -136,6 +136,7 @@ impl Asked {
         let output_bytes_max = request.output_bytes as usize;
         let trace = request.traceparent.parse::<TraceContext>().ok();
         let trace = trace.filter(|trace| trace.is_sampled);
+        let trace = trace.filter(|_| context.recorder.takes_asked(Instant::now()));
         Ok(Self { task, class, output_bytes_max, payload: request.payload, trace })
     }
 
@@ -152,6 +153,7 @@ impl Asked {
         let output = context.values.pool().take_heap(output_bytes_max);
         let mut job = Job::new(task, Input::heap(payload), output);
         (job.tenant, job.class, job.deadline) = (call.tenant, class, call.deadline);
+        job.trace = trace.map(Box::new);
         // If the call is dropped (deadline or client), the job continues without it.
         let run = context.runtime.run(Box::new(job));
         Ok(async move {

@@ -11,7 +11,6 @@ use api::v1::scheduler_server::SchedulerServer;
 use api::v1::store_server::StoreServer;
 use device::TenantId;
 use hyper::body::Incoming;
-use hyper::http::request::Parts;
 use hyper::{HeaderMap, Request, Response};
 use send_wrapper::SendWrapper;
 use telemetry::Started;
@@ -105,9 +104,7 @@ impl Router {
         let call = Call { charge: charge.clone(), deadline, tenant, caller: caller.clone() };
         parts.extensions.insert(call);
         let body = Arriving { body, charge: charge.clone(), caller: caller.clone() };
-        let recorded = self.recorded(&parts);
         let answer = self.dispatch(&caller, Request::from_parts(parts, body));
-        let answer = self.record(recorded, answer);
         let response = match limit {
             None => answer.await?,
             Some(limit) => {
@@ -127,33 +124,13 @@ impl Router {
     }
 
     /// Returns the timeline of a call whose time is recorded.
-    fn recorded(&self, head: &Parts) -> Option<Box<Timeline>> {
-        let path = head.uri.path();
-        let command = RECORDED.into_iter().find(|name| path.ends_with(name))?;
-        let caller = head.headers.get(TraceContext::HEADER);
+    fn recorded(&self, request: &Request<Arriving>) -> Option<Box<Timeline>> {
+        let path = request.uri().path();
+        let (_, command) = RECORDED.into_iter().find(|(recorded, _)| *recorded == path)?;
+        let caller = request.headers().get(TraceContext::HEADER);
         let caller = caller.and_then(|text| text.to_str().ok()?.parse().ok());
         let started = Started { at: Instant::now(), command, key: &[] };
         self.context.recorder.begin_call(&started, caller)
-    }
-
-    async fn record<T>(
-        &self,
-        recorded: Option<Box<Timeline>>,
-        answer: impl Future<Output = T>,
-    ) -> T {
-        if recorded.is_none() {
-            return answer.await;
-        }
-        let recording = async {
-            timeline::resume(recorded);
-            (answer.await, timeline::suspend())
-        };
-        let (answer, recorded) = Box::pin(timeline::scope(recording)).await;
-        if let Some(recorded) = recorded {
-            let client = || self.callers.origin().to_string();
-            self.context.recorder.end(recorded, Instant::now(), client);
-        }
-        answer
     }
 
     async fn dispatch(
@@ -167,6 +144,22 @@ impl Router {
         if let Some(needed) = service.and_then(rights_of) {
             self.callers.admit(caller, path, needed).await?;
         }
+        match self.recorded(&request) {
+            None => self.call(request).await,
+            // A call that is too late or that nobody waits for any more is recorded too.
+            Some(timeline) => {
+                let end = |timeline| {
+                    let client = || self.callers.origin().to_string();
+                    self.context.recorder.end(timeline, Instant::now(), client);
+                };
+                timeline::recording(timeline, self.call(request), end).await
+            }
+        }
+    }
+
+    async fn call(&self, request: Request<Arriving>) -> Result<Response<Body>, Status> {
+        let path = request.uri().path();
+        let service = path.strip_prefix('/').and_then(|path| path.split('/').next());
         let counters = &self.context.counters.grpc;
         match service {
             Some(CacheServer::<CacheService>::NAME) => {
@@ -195,18 +188,18 @@ impl Router {
     }
 }
 
-/// The calls whose time may be recorded, as the ends of their paths. Jobs of the compression service are recorded one by
+/// The paths of calls whose time may be recorded, and their names. Jobs of the compression service are recorded one by
 /// one, because those of one call may belong to different requests.
-const RECORDED: [&str; 9] = [
-    "Cache/Get",
-    "Cache/MultiGet",
-    "Cache/Set",
-    "Cache/Delete",
-    "Store/Get",
-    "Store/MultiGet",
-    "Store/Set",
-    "Store/Delete",
-    "Store/Execute",
+const RECORDED: [(&str, &str); 9] = [
+    ("/rebate.v1.Cache/Get", "Cache/Get"),
+    ("/rebate.v1.Cache/MultiGet", "Cache/MultiGet"),
+    ("/rebate.v1.Cache/Set", "Cache/Set"),
+    ("/rebate.v1.Cache/Delete", "Cache/Delete"),
+    ("/rebate.v1.Store/Get", "Store/Get"),
+    ("/rebate.v1.Store/MultiGet", "Store/MultiGet"),
+    ("/rebate.v1.Store/Set", "Store/Set"),
+    ("/rebate.v1.Store/Delete", "Store/Delete"),
+    ("/rebate.v1.Store/Execute", "Store/Execute"),
 ];
 
 /// Returns the rights that calls of a service need in addition to those of what they do. Returns none for services that

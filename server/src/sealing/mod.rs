@@ -15,7 +15,6 @@ use device::{
     AssociatedData, Chain, DeviceError, Follow, Input, Job, Nonce, Outcome, Pool, StepDone,
     TAG_BYTES, Task,
 };
-use policy::Reason;
 use runtime::{Finished, TokioRuntime};
 use store::frame::{self, Inspected, SealedHeader};
 use units::Nanos;
@@ -172,7 +171,7 @@ impl Sealer {
         let mut finished = job_stages::run(runtime, job(input)).await;
         if !matches!(finished.outcome, Outcome::Done { .. }) {
             let input = Input::heap(form);
-            finished = runtime.run_in_software(job(input), Reason::DeviceFault).await;
+            finished = job_stages::run_again(runtime, job(input)).await;
         }
         let mut output = finished.job.output;
         if matches!(finished.outcome, Outcome::Done { .. }) {
@@ -233,7 +232,7 @@ impl Sealer {
                 return Err(NotOpened::NoDevice);
             }
             // Software repeats the job, so that no value is lost to a faulty device.
-            finished = runtime.run_in_software(job(), Reason::DeviceFault).await;
+            finished = job_stages::run_again(runtime, job()).await;
             if matches!(finished.outcome, Outcome::Done { .. }) {
                 runtime.report_misread(device);
             }

@@ -281,7 +281,7 @@ impl Session {
         self.answered = None;
         self.command = FailedCommand::Get;
         let first = keys.clone().next().unwrap_or_default();
-        self.observe(since, || (FailedCommand::Get.name(), first));
+        self.observe(Instant::now(), || (FailedCommand::Get.name(), first));
         to.count(&self.context.counters.commands);
         self.note_lookup_of_each(keys.clone());
         self.holds_answer = true;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use device::Buffer;
 use protocol::refusal;
+use telemetry::timeline::{self, Kind};
 
 use super::calls::Calls;
 use super::dispatch::{Lines, Wire};
@@ -355,8 +356,18 @@ impl Session {
         Ok(())
     }
 
-    /// Writes the answers to the client.
+    /// Writes the answers to the client. For the current request, that is a part of its own answer.
     async fn write_out(&mut self) -> io::Result<()> {
+        if !self.is_recorded || self.out.is_empty() {
+            return self.write_all().await;
+        }
+        let stage = timeline::open(Kind::Write);
+        let written = self.write_all().await;
+        stage.close();
+        written
+    }
+
+    async fn write_all(&mut self) -> io::Result<()> {
         while !self.out.is_empty() {
             let before = self.out.len();
             if before > OUT_BYTES_MAX {

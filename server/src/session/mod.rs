@@ -89,8 +89,8 @@ struct Session {
     login_answers: usize,
     /// True while the session works on a request that is recorded.
     is_recorded: bool,
-    /// The timelines of requests whose answers are not written yet.
-    unwritten: Vec<Box<Timeline>>,
+    /// The timelines of requests whose answers are not written yet, and the times at which these were ready.
+    unwritten: Vec<(Box<Timeline>, Instant)>,
     /// The index of this session's waker in the shutdown signal.
     place: Option<usize>,
 }

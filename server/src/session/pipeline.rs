@@ -9,7 +9,7 @@ use protocol::Key;
 use protocol::command::{Command, Get, Keys, Store};
 use protocol::meta::Meta;
 use protocol::reply::Reply;
-use telemetry::timeline::Timeline;
+use telemetry::timeline::{Detail, Kind, Timeline};
 
 use super::Session;
 use super::connection::OUT_BYTES_MAX;
@@ -28,8 +28,8 @@ use crate::upstream::Traffic;
 pub(super) struct Pending<'a> {
     pub(super) since: Instant,
     pub(super) issued: Issued<'a>,
-    /// Where the time of the request has gone so far, if that is recorded.
-    pub(super) timeline: Option<Box<Timeline>>,
+    /// Where the time of the request has gone so far, and when the session turned to others, if that is recorded.
+    pub(super) timeline: Option<(Box<Timeline>, Instant)>,
 }
 
 pub(super) enum Issued<'a> {
@@ -82,6 +82,15 @@ impl Load {
             None => LINE_BYTES,
         };
         Self { keys: is_value_wanted as usize, request_bytes }
+    }
+}
+
+impl Pending<'_> {
+    /// Records that the request has waited for the answers of others.
+    fn note_order(&mut self) {
+        if let Some((timeline, since)) = &mut self.timeline {
+            timeline.add(Kind::Order, *since, Instant::now(), Detail::None);
+        }
     }
 }
 
@@ -168,7 +177,11 @@ impl Session {
         }
         let current = self.suspend_timeline();
         let since = current.is_some().then(Instant::now);
-        while let Some(next) = pending.pop_front() {
+        if let Some(first) = pending.pop_front() {
+            self.settle_one(first).await;
+        }
+        while let Some(mut next) = pending.pop_front() {
+            next.note_order();
             self.settle_one(next).await;
         }
         if let Some(since) = since {
@@ -279,7 +292,7 @@ impl Session {
         self.answered = None;
         self.command = pending.issued.command();
         let kind = pending.issued.kind();
-        self.resume_timeline(pending.timeline);
+        self.resume_timeline(pending.timeline.map(|(timeline, _)| timeline));
         self.settle(pending.issued).await;
         self.record(kind, pending.since);
     }

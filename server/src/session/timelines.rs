@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
+use telemetry::Started;
 use telemetry::timeline::{self, Detail, Kind, Timeline};
-use telemetry::{Chosen, Started};
 
 use super::Session;
 use super::connection::Transport;
@@ -12,30 +12,27 @@ use super::pipeline::{Issued, Pending};
 
 impl Session {
     /// Begins the timeline of a request that was read at `at`, if it is chosen. The caller of a command in memory has
-    /// one already.
+    /// one already, which gets the key.
     #[inline]
     pub(super) fn observe<K: AsRef<[u8]>>(
         &mut self,
         at: Instant,
         named: impl FnOnce() -> (&'static str, K),
     ) {
+        if let Transport::Memory { .. } = self.transport {
+            return timeline::set_key(|| named().1);
+        }
         if let Some(chosen) = self.context.recorder.choose() {
             let (command, key) = named();
-            self.begin_timeline(&Started { at, command, key: key.as_ref() }, chosen);
-        }
-    }
-
-    #[cold]
-    fn begin_timeline(&mut self, started: &Started<'_>, chosen: Chosen) {
-        if let Transport::Stream(_) = self.transport {
-            self.context.recorder.begin(started, chosen);
+            self.context.recorder.begin(&Started { at, command, key: key.as_ref() }, chosen);
             self.is_recorded = true;
         }
     }
 
     /// Returns a request in flight, whose timeline rests until its answer is written.
     pub(super) fn pending<'a>(&mut self, since: Instant, issued: Issued<'a>) -> Pending<'a> {
-        Pending { since, issued, timeline: self.suspend_timeline() }
+        let timeline = self.suspend_timeline().map(|timeline| (timeline, Instant::now()));
+        Pending { since, issued, timeline }
     }
 
     /// Ends the work on the timeline of the current request, if it has one.
@@ -56,7 +53,7 @@ impl Session {
         }
     }
 
-    /// Continues with a request that has waited since `since` for earlier ones.
+    /// Continues with the timeline of a request that has waited since `since` for others of its connection.
     pub(super) fn resume_in_order(&mut self, timeline: Option<Box<Timeline>>, since: Instant) {
         let timeline = timeline.map(|mut timeline| {
             timeline.add(Kind::Order, since, Instant::now(), Detail::None);
@@ -72,7 +69,7 @@ impl Session {
         let Some(timeline) = self.suspend_timeline() else { return };
         match self.unwritten.len() {
             UNWRITTEN_MAX => self.end_timeline(timeline, now),
-            _ => self.unwritten.push(timeline),
+            _ => self.unwritten.push((timeline, now)),
         }
     }
 
@@ -80,7 +77,10 @@ impl Session {
     #[cold]
     pub(super) fn answers_are_written(&mut self, since: Instant) {
         let now = Instant::now();
-        for mut timeline in std::mem::take(&mut self.unwritten) {
+        for (mut timeline, ready) in std::mem::take(&mut self.unwritten) {
+            if ready < since {
+                timeline.add(Kind::Order, ready, since, Detail::None);
+            }
             timeline.add(Kind::Write, since, now, Detail::None);
             self.end_timeline(timeline, now);
         }

@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device::Pool;
 use telemetry::timeline::{self, Detail, Kind, OpenStage};
@@ -283,8 +283,12 @@ impl Link {
             Link::Server(server) => server.socket(traffic).request(expect, granted, compose),
             Link::Service(service) => service.request(expect, granted, stage.context(), compose),
         };
-        let member = stage.is_recorded().then(|| Arc::clone(self.member()));
-        Issued { slot, may_miss: false, stage, member }
+        let mut issued = Issued::new(slot);
+        if stage.is_recorded() {
+            issued.slot.keep_time();
+            (issued.stage, issued.member) = (stage, Some(Arc::clone(self.member())));
+        }
+        issued
     }
 }
 
@@ -352,6 +356,20 @@ impl Issued {
         Self { slot, may_miss: false, stage: OpenStage::NONE, member: None }
     }
 
+    /// Takes the stage out, for a request that another task waits for. Its caller closes it.
+    pub(crate) fn take_stage(&mut self) -> OpenStage {
+        std::mem::replace(&mut self.stage, OpenStage::NONE)
+    }
+
+    #[cold]
+    fn close_stage(&mut self, end: Instant) {
+        let member = self.member.take();
+        self.take_stage().close_at(end, || match member {
+            Some(member) => Detail::Server(member.name.as_str().into()),
+            None => Detail::None,
+        });
+    }
+
     /// Returns a request that was not sent.
     #[cold]
     pub(crate) fn failed(error: LinkError) -> Self {
@@ -362,24 +380,32 @@ impl Issued {
 impl Future for Issued {
     type Output = Result<Answer, LinkError>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.slot.0.borrow_mut();
-        if let SlotState::Open(waker) = &mut *state {
+        if let SlotState::Open { waker, .. } = &mut *state {
             if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
                 *waker = Some(context.waker().clone());
             }
             return Poll::Pending;
         }
-        match std::mem::replace(&mut *state, SlotState::Taken) {
-            SlotState::Answered(answer) => {
-                let member = &self.member;
-                self.stage.close_with(|| match member {
-                    Some(member) => Detail::Server(member.name.as_str().into()),
-                    None => Detail::None,
-                });
+        let taken = std::mem::replace(&mut *state, SlotState::Taken);
+        drop(state);
+        match taken {
+            SlotState::Answered { answer, at } => {
+                if self.stage.is_recorded() {
+                    self.close_stage(at.unwrap_or_else(Instant::now));
+                }
                 Poll::Ready(answer)
             }
-            SlotState::Open(_) | SlotState::Taken => unreachable!("an answer is taken once"),
+            SlotState::Open { .. } | SlotState::Taken => unreachable!("an answer is taken once"),
+        }
+    }
+}
+
+impl Drop for Issued {
+    fn drop(&mut self) {
+        if self.stage.is_recorded() {
+            self.close_stage(Instant::now());
         }
     }
 }
@@ -389,29 +415,43 @@ struct Slot(Rc<RefCell<SlotState>>);
 
 /// The answer is not boxed, so that a request takes memory once.
 enum SlotState {
-    Open(Option<Waker>),
-    Answered(Result<Answer, LinkError>),
+    Open {
+        waker: Option<Waker>,
+        /// Whether the time of the answer is to be kept.
+        keeps_time: bool,
+    },
+    Answered {
+        answer: Result<Answer, LinkError>,
+        at: Option<Instant>,
+    },
     Taken,
 }
 
 impl Default for Slot {
     fn default() -> Self {
-        Self(Rc::new(RefCell::new(SlotState::Open(None))))
+        Self(Rc::new(RefCell::new(SlotState::Open { waker: None, keeps_time: false })))
     }
 }
 
 impl Slot {
     fn answered(answer: Result<Answer, LinkError>) -> Self {
-        Self(Rc::new(RefCell::new(SlotState::Answered(answer))))
+        Self(Rc::new(RefCell::new(SlotState::Answered { answer, at: None })))
+    }
+
+    /// Keeps the time of the answer, if there is none yet.
+    fn keep_time(&self) {
+        if let SlotState::Open { keeps_time, .. } = &mut *self.0.borrow_mut() {
+            *keeps_time = true;
+        }
     }
 
     fn answer(self, answer: Result<Answer, LinkError>) {
         let mut state = self.0.borrow_mut();
-        let waker = match &mut *state {
-            SlotState::Open(waker) => waker.take(),
-            SlotState::Answered(_) | SlotState::Taken => None,
+        let (waker, keeps_time) = match &mut *state {
+            SlotState::Open { waker, keeps_time } => (waker.take(), *keeps_time),
+            SlotState::Answered { .. } | SlotState::Taken => (None, false),
         };
-        *state = SlotState::Answered(answer);
+        *state = SlotState::Answered { answer, at: keeps_time.then(Instant::now) };
         drop(state);
         if let Some(waker) = waker {
             waker.wake();

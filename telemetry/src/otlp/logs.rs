@@ -51,6 +51,17 @@ pub struct LogLine {
     pub fields: Vec<(&'static str, String)>,
 }
 
+impl LogLine {
+    /// Returns about how many bytes the line takes in a message.
+    pub(super) fn bytes(&self) -> usize {
+        let fields = self.fields.iter().map(|(name, text)| name.len() + text.len() + AROUND_BYTES);
+        self.target.len() + self.message.len() + AROUND_BYTES + fields.sum::<usize>()
+    }
+}
+
+/// The bytes around a text in a message, roughly.
+const AROUND_BYTES: usize = 32;
+
 /// The queue of lines for the exporter of this process, if it exports them.
 static QUEUE: RwLock<Option<mpsc::Sender<LogLine>>> = RwLock::new(None);
 

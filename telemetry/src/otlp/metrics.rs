@@ -57,7 +57,7 @@ fn metrics(page: &str, times: Times) -> Vec<Metric> {
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
             let (name, kind) = kind.split_once(' ').unwrap_or((kind, ""));
             metrics.push(Metric {
-                name: name.strip_suffix("_total").unwrap_or(name).to_owned(),
+                name: name.to_owned(),
                 description: description.to_owned(),
                 unit: unit(name).to_owned(),
                 data: Some(data(kind)),
@@ -226,7 +226,10 @@ rebate_t_seconds_count{c=\"set\"} 1
         let metrics = metrics(PAGE, Times { began: 1, now: 2 });
         let names: Vec<_> =
             metrics.iter().map(|metric| (metric.name.as_str(), metric.unit.as_str())).collect();
-        assert_eq!(names, [("rebate_a_bytes", "By"), ("rebate_g", ""), ("rebate_t_seconds", "s")]);
+        assert_eq!(
+            names,
+            [("rebate_a_bytes_total", "By"), ("rebate_g", ""), ("rebate_t_seconds", "s")]
+        );
         let Some(Data::Sum(sum)) = &metrics[0].data else { panic!("no sum") };
         assert!(sum.is_monotonic);
         assert_eq!(sum.data_points[0].attributes, [text("x", "q\"\\\n,}"), text("y", "z")]);

@@ -1,5 +1,5 @@
 //! Sends metrics, recorded requests and log lines to a collector over OTLP/gRPC (OpenTelemetry Protocol 1). What cannot
-//! be sent waits for the next try; what no longer fits the queue is dropped and counted. Nothing that serves clients
+//! be sent waits for the next try; what does not fit the queue or is refused is dropped and counted. Nothing that serves clients
 //! ever waits for the exporter.
 
 mod attributes;
@@ -13,14 +13,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::{Address, Connection};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
-use tonic::{Request, Status};
+use tonic::transport::Uri;
+use tonic::{Code, Request, Status};
 use units::{Nanos, unix_time};
 
 use crate::timeline::Record;
@@ -133,6 +137,8 @@ pub struct Exporter<M> {
     unsent_records: VecDeque<Arc<Record>>,
     unsent_lines: VecDeque<LogLine>,
     connection: Option<Connection>,
+    /// The signals that the collector refuses. It is told once.
+    is_refused: [bool; Signal::ALL.len()],
     began: Nanos,
 }
 
@@ -154,6 +160,7 @@ impl<M: Fn() -> String> Exporter<M> {
             unsent_records: VecDeque::new(),
             unsent_lines: VecDeque::new(),
             connection: None,
+            is_refused: Default::default(),
             began: unix_time().into(),
         }
     }
@@ -161,116 +168,138 @@ impl<M: Fn() -> String> Exporter<M> {
     /// Exports forever.
     pub async fn run(&mut self) {
         let mut next_metrics = self.options.metrics_every.map(|every| Instant::now() + every);
-        let mut failed = false;
+        let mut is_away = false;
         loop {
-            let pause = if failed { RETRY_AFTER } else { SEND_EVERY };
-            tokio::time::sleep(pause).await;
-            self.collect();
-            let is_due = next_metrics.is_some_and(|due| Instant::now() >= due);
-            if let (true, Some(every)) = (is_due, self.options.metrics_every) {
+            tokio::time::sleep(if is_away { RETRY_AFTER } else { SEND_EVERY }).await;
+            let mut sent = self.send_spans().await.and(self.send_lines().await);
+            if let (Some(due), Some(every)) = (next_metrics, self.options.metrics_every)
+                && Instant::now() >= due
+            {
                 next_metrics = Some(Instant::now() + every);
+                sent = sent.and(self.send_metrics().await);
             }
-            match self.send(is_due).await {
-                Ok(()) => {
-                    if failed {
-                        tracing::info!("the collector at {} answers again", self.options.address);
-                    }
-                    failed = false;
+            let address = &self.options.address;
+            match &sent {
+                Ok(()) if is_away => tracing::info!("the collector at {address} answers again"),
+                Err(error) if !is_away => {
+                    let why = error.message();
+                    tracing::warn!("the collector at {address}: {why}; trying again");
                 }
-                Err(error) => {
-                    self.connection = None;
-                    self.counts.failures.fetch_add(1, Ordering::Relaxed);
-                    if !failed {
-                        let address = &self.options.address;
-                        tracing::warn!("the collector at {address}: {error}; trying again");
-                    }
-                    failed = true;
-                }
+                _ => {}
             }
+            is_away = sent.is_err();
         }
     }
 
     /// Sends what is queued, and the metrics a last time. It tries once.
     pub async fn flush(&mut self) {
-        self.collect();
-        if self.send(self.options.metrics_every.is_some()).await.is_err() {
-            self.counts.failures.fetch_add(1, Ordering::Relaxed);
+        let _ = self.send_spans().await.and(self.send_lines().await);
+        if self.options.metrics_every.is_some() {
+            let _ = self.send_metrics().await;
         }
-    }
-
-    /// Takes what was queued. If the collector is away for long, the oldest give way.
-    fn collect(&mut self) {
-        while let Some(record) = self.records.as_mut().and_then(|records| records.try_recv().ok()) {
-            self.unsent_records.push_back(record);
-        }
-        while let Some(line) = self.lines.as_mut().and_then(|lines| lines.try_recv().ok()) {
-            self.unsent_lines.push_back(line);
-        }
-        while self.unsent_records.len() > QUEUE_MAX {
-            let spans = self.unsent_records.pop_front().map_or(0, |record| spans::count(&record));
-            self.counts.add_dropped(Signal::Spans, spans);
-        }
-        let lines_over = self.unsent_lines.len().saturating_sub(QUEUE_MAX);
-        self.unsent_lines.drain(..lines_over);
-        self.counts.add_dropped(Signal::Logs, lines_over + logs::take_dropped());
-    }
-
-    async fn send(&mut self, with_metrics: bool) -> Result<(), Status> {
-        if with_metrics {
-            self.send_metrics().await?;
-        }
-        while !self.unsent_records.is_empty() {
-            self.send_spans().await?;
-        }
-        while !self.unsent_lines.is_empty() {
-            self.send_lines().await?;
-        }
-        Ok(())
     }
 
     async fn send_metrics(&mut self) -> Result<(), Status> {
         let page = (self.metrics)();
         let (request, points) = metrics::request(&page, self.resource(), self.began);
         let request = self.request(request);
-        let mut client = MetricsServiceClient::with_origin(self.connected().await?, self.origin()?);
-        let answer = within(client.export(request)).await?;
-        let rejected = answer.partial_success.map_or(0, |partial| partial.rejected_data_points);
-        self.counts.add_exported(Signal::Metrics, points, rejected);
-        Ok(())
+        let answer = match self.connected().await {
+            Ok((connection, origin)) => {
+                let mut client = MetricsServiceClient::with_origin(connection, origin);
+                within(client.export(request)).await
+            }
+            Err(error) => Err(error),
+        };
+        let rejected = |answer: ExportMetricsServiceResponse| {
+            answer.partial_success.map_or(0, |partial| partial.rejected_data_points)
+        };
+        // The next page has newer numbers.
+        self.ended(Signal::Metrics, points, answer.map(rejected)).map(drop)
     }
 
     async fn send_spans(&mut self) -> Result<(), Status> {
-        let batch = self.unsent_records.len().min(BATCH_MAX);
-        let records = self.unsent_records.range(..batch);
-        let (request, count) = spans::request(records, self.resource());
-        let request = self.request(request);
-        let mut client = TraceServiceClient::with_origin(self.connected().await?, self.origin()?);
-        let answer = taken(within(client.export(request)).await)?;
-        self.unsent_records.drain(..batch);
-        match answer {
-            Some(answer) => {
-                let rejected = answer.partial_success.map_or(0, |partial| partial.rejected_spans);
-                self.counts.add_exported(Signal::Spans, count, rejected);
+        loop {
+            while self.unsent_records.len() < QUEUE_MAX
+                && let Some(record) = self.records.as_mut().and_then(|all| all.try_recv().ok())
+            {
+                self.unsent_records.push_back(record);
             }
-            None => self.counts.add_dropped(Signal::Spans, count),
+            let batch =
+                batch(self.unsent_records.iter().map(|record| spans::count(record)), SPANS_MAX);
+            if batch == 0 {
+                return Ok(());
+            }
+            let records = self.unsent_records.range(..batch);
+            let (request, count) = spans::request(records, self.resource());
+            let request = self.request(request);
+            let answer = match self.connected().await {
+                Ok((connection, origin)) => {
+                    let mut client = TraceServiceClient::with_origin(connection, origin);
+                    within(client.export(request)).await
+                }
+                Err(error) => Err(error),
+            };
+            let rejected = |answer: ExportTraceServiceResponse| {
+                answer.partial_success.map_or(0, |partial| partial.rejected_spans)
+            };
+            self.ended(Signal::Spans, count, answer.map(rejected))?;
+            self.unsent_records.drain(..batch);
         }
-        Ok(())
     }
 
     async fn send_lines(&mut self) -> Result<(), Status> {
-        let batch = self.unsent_lines.len().min(BATCH_MAX);
-        let request = logs::request(self.unsent_lines.range(..batch), self.resource());
-        let request = self.request(request);
-        let mut client = LogsServiceClient::with_origin(self.connected().await?, self.origin()?);
-        let answer = taken(within(client.export(request)).await)?;
-        self.unsent_lines.drain(..batch);
-        match answer {
-            Some(answer) => {
-                let partial = answer.partial_success;
-                let rejected = partial.map_or(0, |partial| partial.rejected_log_records);
-                self.counts.add_exported(Signal::Logs, batch, rejected);
+        loop {
+            self.counts.add_dropped(Signal::Logs, logs::take_dropped());
+            while self.unsent_lines.len() < QUEUE_MAX
+                && let Some(line) = self.lines.as_mut().and_then(|all| all.try_recv().ok())
+            {
+                self.unsent_lines.push_back(line);
             }
-            None => self.counts.add_dropped(Signal::Logs, batch),
+            let batch = batch(self.unsent_lines.iter().map(LogLine::bytes), LINES_BYTES_MAX);
+            if batch == 0 {
+                return Ok(());
+            }
+            let request = logs::request(self.unsent_lines.range(..batch), self.resource());
+            let request = self.request(request);
+            let answer = match self.connected().await {
+                Ok((connection, origin)) => {
+                    let mut client = LogsServiceClient::with_origin(connection, origin);
+                    within(client.export(request)).await
+                }
+                Err(error) => Err(error),
+            };
+            let rejected = |answer: ExportLogsServiceResponse| {
+                answer.partial_success.map_or(0, |partial| partial.rejected_log_records)
+            };
+            self.ended(Signal::Logs, batch, answer.map(rejected))?;
+            self.unsent_lines.drain(..batch);
+        }
+    }
+
+    /// Counts what became of a call with `count` items. Fails if they should be sent again.
+    fn ended(
+        &mut self,
+        signal: Signal,
+        count: usize,
+        answer: Result<i64, Status>,
+    ) -> Result<(), Status> {
+        let status = match answer {
+            Ok(rejected) => {
+                self.counts.add_exported(signal, count, rejected);
+                return Ok(());
+            }
+            Err(status) => status,
+        };
+        self.counts.failures.fetch_add(1, Ordering::Relaxed);
+        if is_retryable(status.code()) {
+            self.connection = None;
+            return Err(status);
+        }
+        self.counts.add_dropped(signal, count);
+        if !std::mem::replace(&mut self.is_refused[signal as usize], true) {
+            let (address, name) = (&self.options.address, signal.name());
+            let (code, why) = (status.code(), status.message());
+            tracing::warn!("the collector at {address} refuses {name}: {code:?}: {why}");
         }
         Ok(())
     }
@@ -294,20 +323,17 @@ impl<M: Fn() -> String> Exporter<M> {
         Resource { attributes: attributes.into(), ..Resource::default() }
     }
 
-    async fn connected(&mut self) -> Result<Connection, Status> {
+    async fn connected(&mut self) -> Result<(Connection, Uri), Status> {
+        let origin = api::wire::origin(&self.options.address)?;
         if let Some(open) = self.connection.as_ref().filter(|open| !open.is_closed()) {
-            return Ok(open.clone());
+            return Ok((open.clone(), origin));
         }
         let opening = Connection::open(&self.options.address);
         let opened = tokio::time::timeout(CALL_LIMIT, opening).await;
         let opened = opened.map_err(|_| Status::unavailable("no connection in time"))?;
         let opened = opened.map_err(|error| Status::unavailable(error.to_string()))?;
         self.connection = Some(opened.clone());
-        Ok(opened)
-    }
-
-    fn origin(&self) -> Result<tonic::transport::Uri, Status> {
-        api::wire::origin(&self.options.address)
+        Ok((opened, origin))
     }
 }
 
@@ -320,25 +346,40 @@ async fn within<T>(
     answered.map(tonic::Response::into_inner)
 }
 
-/// Returns the answer of a call, or none if the collector refuses the data for good, so that the same data is not sent
-/// again (OTLP specification, "Failures").
-fn taken<T>(answer: Result<T, Status>) -> Result<Option<T>, Status> {
-    use tonic::Code;
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
-        Err(status) if matches!(status.code(), Code::InvalidArgument | Code::OutOfRange) => {
-            tracing::warn!("the collector refuses what it was sent: {}", status.message());
-            Ok(None)
-        }
-        Err(status) => Err(status),
-    }
+/// Returns whether the same data may be sent again after a call that has failed with this code (OTLP specification 1,
+/// "Failures" of OTLP/gRPC). A collector without resources has to say when to try again, which this client does not read.
+const fn is_retryable(code: Code) -> bool {
+    matches!(
+        code,
+        Code::Cancelled
+            | Code::DeadlineExceeded
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Unavailable
+            | Code::DataLoss
+    )
 }
 
-/// The records, and likewise the lines, that wait for the exporter, and those that wait for the collector.
+/// Returns how many of the first items fit one call: at least one, if there is any.
+fn batch(sizes: impl Iterator<Item = usize>, max: usize) -> usize {
+    let mut sum = 0;
+    sizes
+        .take_while(|size| {
+            let is_first = sum == 0;
+            sum += size.max(&1);
+            is_first || sum <= max
+        })
+        .count()
+}
+
+/// The records, and likewise the lines, that wait for the exporter, and as many that wait for the collector.
 pub(crate) const QUEUE_MAX: usize = 2_048;
 
-/// The records or lines of one call.
-const BATCH_MAX: usize = 512;
+/// The spans of one call, of up to about 400 bytes each. Collectors take 4 MiB.
+const SPANS_MAX: usize = 2_048;
+
+/// The log of one call (bytes).
+const LINES_BYTES_MAX: usize = 1 << 20;
 
 /// The time between two looks at the queues.
 const SEND_EVERY: Duration = Duration::from_secs(1);
@@ -348,3 +389,16 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// The longest wait for a connection or for an answer.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_has_at_least_one_item() {
+        assert_eq!(batch([].into_iter(), 10), 0);
+        assert_eq!(batch([100, 1].into_iter(), 10), 1);
+        assert_eq!(batch([4, 4, 2, 1].into_iter(), 10), 3);
+        assert_eq!(batch([0; 20].into_iter(), 10), 10);
+    }
+}

@@ -37,8 +37,8 @@ pub struct ServerConfig {
     pub thrift_listen: Vec<String>,
     /// The permission bits of Unix sockets, memcached's `-a`.
     pub unix_socket_mode: u32,
-    /// The address of HTTP for `/metrics`, `/healthz`, `/readyz`, `/config`, and `/scheduler` of a scheduler. Empty
-    /// means off.
+    /// The address of HTTP for `/metrics`, `/healthz`, `/readyz`, `/config`, `/requests`, and `/scheduler` of a
+    /// scheduler. Empty means off.
     pub admin_listen: String,
     /// More names under which the admin pages answer. They compare the header `Host` without the port, and always
     /// answer to IP addresses, `localhost` and the host of `admin_listen`. Any other name gets 403, because a page in a
