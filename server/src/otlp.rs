@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use telemetry::Record;
-use telemetry::otlp::{ExportCounts, Exporter, Options, Signal, SpanQueue, keep_log};
+use telemetry::otlp::{ExportCounts, Exporter, Header, Options, Signal, SpanQueue, keep_log};
 use tokio::sync::{mpsc, oneshot};
 use tonic::metadata::{Ascii, MetadataKey, MetadataValue};
 
@@ -143,7 +143,7 @@ fn run<M: Fn() -> String>(plan: &Plan, exporter: Exporter<M>, ended: oneshot::Re
 }
 
 /// Reads lines `NAME: VALUE`.
-fn headers(path: &Path) -> Result<Vec<(MetadataKey<Ascii>, MetadataValue<Ascii>)>, String> {
+fn headers(path: &Path) -> Result<Vec<Header>, String> {
     let text = read_bounded(path)?;
     warn_if_readable(path);
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));

@@ -14,9 +14,12 @@ use smallvec::SmallVec;
 use tokio::task::futures::TaskLocalFuture;
 use units::{Nanos, Op, TraceContext};
 
+/// A task's place for the timeline of the request that it works on.
+type Place = RefCell<Option<Box<Timeline>>>;
+
 tokio::task_local! {
     /// The request that the task works on, if it is recorded.
-    static CURRENT: RefCell<Option<Box<Timeline>>>;
+    static CURRENT: Place;
 }
 
 /// Polls `future` with a place for a timeline. Without it, nothing is recorded.
@@ -58,7 +61,7 @@ pub fn recording<F: Future, E: FnOnce(Box<Timeline>) + Unpin>(
 /// See [`recording`].
 #[must_use]
 pub struct Recording<F, E: FnOnce(Box<Timeline>)> {
-    inner: Pin<Box<TaskLocalFuture<RefCell<Option<Box<Timeline>>>, F>>>,
+    inner: Pin<Box<TaskLocalFuture<Place, F>>>,
     end: Option<E>,
 }
 

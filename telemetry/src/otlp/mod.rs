@@ -41,8 +41,11 @@ pub struct Options {
     /// The version of this program.
     pub version: &'static str,
     /// The pairs that go along with each call, such as a token.
-    pub headers: Vec<(MetadataKey<Ascii>, MetadataValue<Ascii>)>,
+    pub headers: Vec<Header>,
 }
+
+/// A name and a value of gRPC metadata.
+pub type Header = (MetadataKey<Ascii>, MetadataValue<Ascii>);
 
 /// The kinds of data that are exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
