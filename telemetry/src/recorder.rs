@@ -78,7 +78,7 @@ impl Recorder {
     #[cold]
     pub fn begin(&self, started: &Started<'_>, chosen: Chosen) {
         let span = (chosen == Chosen::Sampled).then(|| self.new_span());
-        resume(Some(Timeline::new(started.at, started.command, started.key, span)));
+        resume(Timeline::new(started.at, started.command, started.key, span));
     }
 
     /// Returns the timeline of a call, if it is to be recorded: `caller` is the context that came with it.

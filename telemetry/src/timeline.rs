@@ -1,51 +1,133 @@
 //! The timeline of a request: its stages, each with its begin and its end. A task works on one request at a time, and
 //! the stages that any code of the task opens belong to that request. If the request is not recorded, opening a stage
-//! costs one look at the task's place for a timeline.
+//! costs a look at one byte.
 
-use std::cell::{Cell, RefCell};
-use std::future::Future;
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroU128};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use tokio::task::futures::TaskLocalFuture;
 use units::{Nanos, Op, TraceContext};
 
-/// A task's place for the timeline of the request that it works on.
-type Place = RefCell<Option<Box<Timeline>>>;
+thread_local! {
+    /// What the code that runs now belongs to. It is apart from the timeline, so that code without one looks at one byte.
+    static STATE: Cell<State> = const { Cell::new(State::Outside) };
 
-tokio::task_local! {
-    /// The request that the task works on, if it is recorded.
-    static CURRENT: Place;
+    /// The timeline of the request that the task which runs now works on, with [`State::Recorded`].
+    static CURRENT: Cell<Option<Box<Timeline>>> = const { Cell::new(None) };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It belongs to no task with a place for a timeline.
+    Outside,
+    /// The task works on a request that is not recorded, or on none.
+    Unrecorded,
+    /// The task works on the request of [`CURRENT`].
+    Recorded,
 }
 
 /// Polls `future` with a place for a timeline. Without it, nothing is recorded.
 pub async fn scope<F: Future>(future: F) -> F::Output {
-    CURRENT.scope(RefCell::default(), future).await
+    let mut future = pin!(future);
+    let mut place = None;
+    poll_fn(|task| {
+        let _entered = Entered::new(&mut place);
+        future.as_mut().poll(task)
+    })
+    .await
 }
 
-/// Makes the task work on the request of `timeline`, or on one that is not recorded.
-pub fn resume(timeline: Option<Box<Timeline>>) {
-    let _ = CURRENT.try_with(|current| *current.borrow_mut() = timeline);
+/// While this value lives, the code that runs belongs to the task of `place`.
+struct Entered<'p> {
+    place: &'p mut Option<Box<Timeline>>,
+    outer_state: State,
+    outer: Option<Box<Timeline>>,
+}
+
+impl<'p> Entered<'p> {
+    #[inline]
+    fn new(place: &'p mut Option<Box<Timeline>>) -> Self {
+        let outer_state = STATE.get();
+        let outer = if outer_state == State::Recorded { CURRENT.take() } else { None };
+        put(place.take());
+        Self { place, outer_state, outer }
+    }
+}
+
+impl Drop for Entered<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if STATE.get() == State::Recorded {
+            *self.place = CURRENT.take();
+        }
+        if self.outer.is_some() {
+            CURRENT.set(self.outer.take());
+        }
+        STATE.set(self.outer_state);
+    }
+}
+
+/// Makes this the timeline of the task that runs.
+#[inline]
+fn put(timeline: Option<Box<Timeline>>) {
+    match timeline {
+        None => STATE.set(State::Unrecorded),
+        recorded => {
+            CURRENT.set(recorded);
+            STATE.set(State::Recorded);
+        }
+    }
+}
+
+/// Makes the task work on the request of `timeline`.
+pub fn resume(timeline: Box<Timeline>) {
+    if STATE.get() != State::Outside {
+        put(Some(timeline));
+    }
 }
 
 /// Returns the timeline of the request that the task has worked on, and ends that work.
 pub fn suspend() -> Option<Box<Timeline>> {
-    CURRENT.try_with(RefCell::take).ok().flatten()
+    if STATE.get() != State::Recorded {
+        return None;
+    }
+    STATE.set(State::Unrecorded);
+    CURRENT.take()
 }
 
 /// Opens a stage of the current request.
+#[inline]
 pub fn open(kind: Kind) -> OpenStage {
-    let opened = CURRENT.try_with(|current| current.borrow_mut().as_mut()?.open(kind));
-    OpenStage { place: opened.ok().flatten() }
+    let place = match STATE.get() {
+        State::Recorded => with(|timeline| timeline.open(kind)).flatten(),
+        State::Outside | State::Unrecorded => None,
+    };
+    OpenStage { place }
 }
 
 /// Names the key of the current request, if it is recorded.
+#[inline]
 pub fn set_key<K: AsRef<[u8]>>(key: impl FnOnce() -> K) {
-    with(|timeline| timeline.key = beginning(key().as_ref()));
+    if STATE.get() == State::Recorded {
+        with(|timeline| timeline.key = beginning(key().as_ref()));
+    }
+}
+
+/// Calls `use_it` with the current timeline, if there is one.
+#[cold]
+fn with<T>(use_it: impl FnOnce(&mut Timeline) -> T) -> Option<T> {
+    if STATE.get() != State::Recorded {
+        return None;
+    }
+    let mut timeline = CURRENT.take()?;
+    let result = use_it(&mut timeline);
+    CURRENT.set(Some(timeline));
+    Some(result)
 }
 
 /// Polls `future` as the work on the request of `timeline`. Then, or when it is dropped before, `end` gets the timeline.
@@ -54,31 +136,36 @@ pub fn recording<F: Future, E: FnOnce(Box<Timeline>) + Unpin>(
     future: F,
     end: E,
 ) -> Recording<F, E> {
-    let place = RefCell::new(Some(timeline));
-    Recording { inner: Box::pin(CURRENT.scope(place, future)), end: Some(end) }
+    Recording { inner: Box::pin(future), place: Some(timeline), end: Some(end) }
 }
 
 /// See [`recording`].
 #[must_use]
 pub struct Recording<F, E: FnOnce(Box<Timeline>)> {
-    inner: Pin<Box<TaskLocalFuture<Place, F>>>,
+    inner: Pin<Box<F>>,
+    place: Option<Box<Timeline>>,
     end: Option<E>,
 }
 
 impl<F: Future, E: FnOnce(Box<Timeline>) + Unpin> Future for Recording<F, E> {
     type Output = F::Output;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let answer = ready!(self.inner.as_mut().poll(context));
-        self.finish();
-        Poll::Ready(answer)
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { inner, place, .. } = &mut *self;
+        let polled = {
+            let _entered = Entered::new(place);
+            inner.as_mut().poll(task)
+        };
+        if polled.is_ready() {
+            self.finish();
+        }
+        polled
     }
 }
 
 impl<F, E: FnOnce(Box<Timeline>)> Recording<F, E> {
     fn finish(&mut self) {
-        let timeline = self.inner.as_mut().take_value().and_then(RefCell::into_inner);
-        if let (Some(timeline), Some(end)) = (timeline, self.end.take()) {
+        if let (Some(timeline), Some(end)) = (self.place.take(), self.end.take()) {
             end(timeline);
         }
     }
@@ -88,10 +175,6 @@ impl<F, E: FnOnce(Box<Timeline>)> Drop for Recording<F, E> {
     fn drop(&mut self) {
         self.finish();
     }
-}
-
-fn with<T>(read: impl FnOnce(&mut Timeline) -> T) -> Option<T> {
-    CURRENT.try_with(|current| current.borrow_mut().as_deref_mut().map(read)).ok().flatten()
 }
 
 /// What a request waited for or did in a stage.

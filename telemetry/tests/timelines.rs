@@ -77,7 +77,7 @@ fn stages_belong_to_the_request_that_is_current() {
         let [stage] = &*second.stages else { panic!("{second:?}") };
         assert_eq!((stage.kind, stage.by.as_deref()), (Kind::Job(Op::Decompress), Some("worker")));
         assert!(stage.took >= Nanos::millis(2), "{stage:?}");
-        timeline::resume(first);
+        timeline::resume(first.expect("it rests"));
         store.close_with(|| Detail::Server("a:1".into()));
         let first = end(&requests, &recorder).expect("it was sampled");
         let [stage] = &*first.stages else { panic!("{first:?}") };

@@ -89,9 +89,10 @@ fn metric_names_are_as_recorded() {
     let address = format!("{},dns+{}", store.as_store(), store.addr());
     let mut names = BTreeSet::new();
     // The servers of a ring appear after the first request to them.
-    for (more, last) in
-        [(&["--set", &file][..], ""), (&["--store", &address], "rebate_upstream_up{")]
-    {
+    for (more, last) in [
+        (&["--set", &file, "--set", "otlp.address=127.0.0.1:9"][..], ""),
+        (&["--store", &address], "rebate_upstream_up{"),
+    ] {
         let server = Server::rebate(&[&common[..], &grpc, more].concat());
         let admin = server.admin().expect("an admin address");
         let text = poll_for(TIMEOUT, || {

@@ -44,7 +44,8 @@
 //! | 3, low half | the input's size (bytes) |
 //! | 3, high half | the size above which a result is of no use; for decompress the original size (bytes) |
 //! | 4 | time left until the client stops waiting (ns), 0 for no limit |
-//! | 5 to 7 | zero |
+//! | 5 and 6 | the trace of the request that needs the job, high half first; zero if that is not recorded |
+//! | 7 | the span of the request that needs the job, or zero |
 //!
 //! An answer has eight u64:
 //!

@@ -35,7 +35,7 @@ pub(crate) const ENTRIES: u64 = 256;
 const HALF_BYTES: u64 = 20_480;
 const REGION_BYTES: u64 = 256 << 10;
 
-const GREETING: &[u8; 16] = b"REBALANE\x03\0\0\0\0\0\0\0";
+const GREETING: &[u8; 16] = b"REBALANE\x04\0\0\0\0\0\0\0";
 
 /// A half that its owner writes as it likes, and its region.
 pub(crate) struct Half(File, File);

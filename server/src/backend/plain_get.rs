@@ -4,18 +4,17 @@
 
 use protocol::MetaKey;
 use protocol::meta::Meta;
-use telemetry::timeline::OpenStage;
 use tokio::task::{JoinHandle, spawn_local};
 
 use super::{Cluster, Failure, Issue, MetaItem, Outcome};
 use crate::budget::Permit;
-use crate::upstream::{Issued, Traffic};
+use crate::upstream::{AnswerStage, Issued, Traffic};
 
 /// A read of an item with its metadata, in flight. Dropping it discards the item.
 pub(crate) enum PlainGet {
     Ready(Option<MetaItem>),
     /// The task goes on if nobody waits for it. The stage is that of the client's request.
-    Sent(JoinHandle<Outcome<Option<MetaItem>>>, OpenStage),
+    Sent(JoinHandle<Outcome<Option<MetaItem>>>, Option<Box<AnswerStage>>),
 }
 
 impl PlainGet {
@@ -39,7 +38,7 @@ impl PlainGet {
             PlainGet::Ready(item) => Ok(item),
             PlainGet::Sent(task, stage) => {
                 let item = task.await;
-                stage.close();
+                drop(stage);
                 item.unwrap_or_else(|_| Err(Failure::line(DEFECT)))
             }
         }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use device::Buffer;
 use protocol::refusal;
-use telemetry::timeline::{self, Kind};
+use telemetry::timeline::{self, Kind, OpenStage};
 
 use super::calls::Calls;
 use super::dispatch::{Lines, Wire};
@@ -345,36 +345,21 @@ impl Session {
             self.note_command(at);
         }
         let since = (!self.out.is_empty()).then(|| answered.unwrap_or_else(Instant::now));
-        let written = self.write_out().await;
-        if !self.unwritten.is_empty() {
-            self.answers_are_written(since.or(answered).unwrap_or_else(Instant::now));
-        }
-        written?;
-        if let Some(since) = since {
-            self.context.counters.stages[Stage::Write as usize].record(since.elapsed().into());
-        }
-        Ok(())
-    }
-
-    /// Writes the answers to the client. For the current request, that is a part of its own answer.
-    async fn write_out(&mut self) -> io::Result<()> {
-        if !self.is_recorded || self.out.is_empty() {
-            return self.write_all().await;
-        }
-        let stage = timeline::open(Kind::Write);
-        let written = self.write_all().await;
-        stage.close();
-        written
-    }
-
-    async fn write_all(&mut self) -> io::Result<()> {
-        while !self.out.is_empty() {
+        // For the current request, this is a part of its own answer.
+        let stage = match self.is_recorded && since.is_some() {
+            true => timeline::open(Kind::Write),
+            false => OpenStage::NONE,
+        };
+        let written = loop {
             let before = self.out.len();
+            if before == 0 {
+                break Ok(());
+            }
             if before > OUT_BYTES_MAX {
                 self.context.turns.take(before.min(CALL_BYTES_MAX)).await;
             }
             let Self { transport: Transport::Stream(stream), out, .. } = self else {
-                return Ok(());
+                break Ok(());
             };
             match out.write(|slices| stream.try_write(slices)) {
                 Ok(left) => {
@@ -383,11 +368,21 @@ impl Session {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.set_state(State::Writes);
-                    self.write_paced().await?;
+                    if let Err(error) = self.write_paced().await {
+                        break Err(error);
+                    }
                     self.set_state(State::Serves);
                 }
-                Err(error) => return Err(error),
+                Err(error) => break Err(error),
             }
+        };
+        stage.close();
+        if !self.unwritten.is_empty() {
+            self.answers_are_written(since.or(answered).unwrap_or_else(Instant::now));
+        }
+        written?;
+        if let Some(since) = since {
+            self.context.counters.stages[Stage::Write as usize].record(since.elapsed().into());
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ impl Session {
     /// Continues with the timeline of a request.
     #[inline]
     pub(super) fn resume_timeline(&mut self, timeline: Option<Box<Timeline>>) {
-        if timeline.is_some() {
+        if let Some(timeline) = timeline {
             timeline::resume(timeline);
             self.is_recorded = true;
         }

@@ -16,7 +16,7 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -285,8 +285,9 @@ impl Link {
         };
         let mut issued = Issued::new(slot);
         if stage.is_recorded() {
-            issued.slot.keep_time();
-            (issued.stage, issued.member) = (stage, Some(Arc::clone(self.member())));
+            issued.slot.0.keeps_time.set(true);
+            let member = Some(Arc::clone(self.member()));
+            issued.stage = Some(Box::new(AnswerStage { stage, member }));
         }
         issued
     }
@@ -345,29 +346,40 @@ pub(crate) struct Issued {
     slot: Slot,
     /// True if the keys of the request are misses if the server cannot answer.
     pub(crate) may_miss: bool,
-    /// The stage of the client's request in which this one is answered, by the server that is given if it is recorded.
+    /// The stage of the client's request in which this one is answered, if that is recorded.
+    stage: Option<Box<AnswerStage>>,
+}
+
+/// A stage that waits for the answer of a server. Dropping it closes it.
+pub(crate) struct AnswerStage {
     stage: OpenStage,
     member: Option<Arc<Member>>,
+}
+
+impl AnswerStage {
+    /// Closes the stage of a request that was answered at this time.
+    pub(crate) fn close_at(&mut self, at: Instant) {
+        if let Some(member) = self.member.take() {
+            self.stage.close_at(at, || Detail::Server(member.name.as_str().into()));
+        }
+    }
+}
+
+impl Drop for AnswerStage {
+    fn drop(&mut self) {
+        self.close_at(Instant::now());
+    }
 }
 
 impl Issued {
     #[inline]
     fn new(slot: Slot) -> Self {
-        Self { slot, may_miss: false, stage: OpenStage::NONE, member: None }
+        Self { slot, may_miss: false, stage: None }
     }
 
-    /// Takes the stage out, for a request that another task waits for. Its caller closes it.
-    pub(crate) fn take_stage(&mut self) -> OpenStage {
-        std::mem::replace(&mut self.stage, OpenStage::NONE)
-    }
-
-    #[cold]
-    fn close_stage(&mut self, end: Instant) {
-        let member = self.member.take();
-        self.take_stage().close_at(end, || match member {
-            Some(member) => Detail::Server(member.name.as_str().into()),
-            None => Detail::None,
-        });
+    /// Takes the stage out, for a request that another task waits for.
+    pub(crate) fn take_stage(&mut self) -> Option<Box<AnswerStage>> {
+        self.stage.take()
     }
 
     /// Returns a request that was not sent.
@@ -381,8 +393,8 @@ impl Future for Issued {
     type Output = Result<Answer, LinkError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.slot.0.borrow_mut();
-        if let SlotState::Open { waker, .. } = &mut *state {
+        let mut state = self.slot.0.state.borrow_mut();
+        if let SlotState::Open(waker) = &mut *state {
             if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
                 *waker = Some(context.waker().clone());
             }
@@ -390,68 +402,62 @@ impl Future for Issued {
         }
         let taken = std::mem::replace(&mut *state, SlotState::Taken);
         drop(state);
-        match taken {
-            SlotState::Answered { answer, at } => {
-                if self.stage.is_recorded() {
-                    self.close_stage(at.unwrap_or_else(Instant::now));
-                }
-                Poll::Ready(answer)
-            }
-            SlotState::Open { .. } | SlotState::Taken => unreachable!("an answer is taken once"),
+        if let Some(mut stage) = self.stage.take() {
+            stage.close_at(self.slot.0.answered_at.get().unwrap_or_else(Instant::now));
         }
-    }
-}
-
-impl Drop for Issued {
-    fn drop(&mut self) {
-        if self.stage.is_recorded() {
-            self.close_stage(Instant::now());
+        match taken {
+            SlotState::Answered(answer) => Poll::Ready(answer),
+            SlotState::Open(_) | SlotState::Taken => unreachable!("an answer is taken once"),
         }
     }
 }
 
 #[derive(Clone)]
-struct Slot(Rc<RefCell<SlotState>>);
+struct Slot(Rc<SlotShared>);
+
+struct SlotShared {
+    state: RefCell<SlotState>,
+    /// Whether the time of the answer is kept, for a request that is recorded.
+    keeps_time: Cell<bool>,
+    answered_at: Cell<Option<Instant>>,
+}
 
 /// The answer is not boxed, so that a request takes memory once.
 enum SlotState {
-    Open {
-        waker: Option<Waker>,
-        /// Whether the time of the answer is to be kept.
-        keeps_time: bool,
-    },
-    Answered {
-        answer: Result<Answer, LinkError>,
-        at: Option<Instant>,
-    },
+    Open(Option<Waker>),
+    Answered(Result<Answer, LinkError>),
     Taken,
 }
 
 impl Default for Slot {
     fn default() -> Self {
-        Self(Rc::new(RefCell::new(SlotState::Open { waker: None, keeps_time: false })))
+        Self::new(SlotState::Open(None))
     }
 }
 
 impl Slot {
-    fn answered(answer: Result<Answer, LinkError>) -> Self {
-        Self(Rc::new(RefCell::new(SlotState::Answered { answer, at: None })))
+    fn new(state: SlotState) -> Self {
+        Self(Rc::new(SlotShared {
+            state: RefCell::new(state),
+            keeps_time: Cell::new(false),
+            answered_at: Cell::new(None),
+        }))
     }
 
-    /// Keeps the time of the answer, if there is none yet.
-    fn keep_time(&self) {
-        if let SlotState::Open { keeps_time, .. } = &mut *self.0.borrow_mut() {
-            *keeps_time = true;
-        }
+    fn answered(answer: Result<Answer, LinkError>) -> Self {
+        Self::new(SlotState::Answered(answer))
     }
 
     fn answer(self, answer: Result<Answer, LinkError>) {
-        let mut state = self.0.borrow_mut();
-        let (waker, keeps_time) = match &mut *state {
-            SlotState::Open { waker, keeps_time } => (waker.take(), *keeps_time),
-            SlotState::Answered { .. } | SlotState::Taken => (None, false),
+        if self.0.keeps_time.get() {
+            self.0.answered_at.set(Some(Instant::now()));
+        }
+        let mut state = self.0.state.borrow_mut();
+        let waker = match &mut *state {
+            SlotState::Open(waker) => waker.take(),
+            SlotState::Answered(_) | SlotState::Taken => None,
         };
-        *state = SlotState::Answered { answer, at: keeps_time.then(Instant::now) };
+        *state = SlotState::Answered(answer);
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
