@@ -13,7 +13,6 @@ use device::{Device, Dictionary, Key, Train};
 use parking_lot::RwLock;
 use store::Embedded;
 use store::embedded::CoarseClock;
-use telemetry::{Record, Requests};
 use tokio::sync::oneshot;
 use units::{ByteCount, Clock, SystemClock};
 
@@ -42,7 +41,7 @@ use crate::restart::{self, StoreFile};
 use crate::scheduler::{Reporter, Reporting, Scheduler};
 use crate::sealing::ValueKeys;
 use crate::simulated::Environment;
-use crate::slow_log::SlowLog;
+use crate::slow_log::{self, SlowLog};
 use crate::supervise::{Liveness, keep};
 use crate::tls::Tls;
 use crate::watchers::Watchers;
@@ -190,7 +189,7 @@ pub(crate) fn make_plan<L>(
         program_metrics: RwLock::default(),
         connections: Arc::new(connections),
         connection_table: Arc::default(),
-        requests: open_requests(&config, &slow_log, &export),
+        requests: slow_log::open_requests(&config, &slow_log, &export),
         slow_log,
         export,
         watchers: Watchers::open(&config.server, opened.store.as_ref()),
@@ -210,16 +209,6 @@ pub(crate) fn make_plan<L>(
         config,
     });
     Ok((plan, opened.file, listeners))
-}
-
-/// Creates the place for requests that are kept. Slow ones are logged, and all are exported.
-fn open_requests(config: &Config, slow_log: &Arc<SlowLog>, export: &Arc<Export>) -> Arc<Requests> {
-    let (slow_log, export) = (Arc::clone(slow_log), Arc::clone(export));
-    let listener = move |record: &Arc<Record>| {
-        slow_log.note(record);
-        export.put(record);
-    };
-    Arc::new(Requests::new(convert::requests(config), listener))
 }
 
 /// Applies the hot keys of `config`, except those of the trainer of dictionaries.

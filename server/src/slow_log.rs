@@ -1,15 +1,17 @@
-//! Logs slow requests with their stages, one line each, under the target `server::slow`. Their rate is bounded, and
+//! Passes recorded requests on, and logs slow ones with their stages, one line each, under the target `server::slow`. Their rate is bounded, and
 //! lines that are left out are counted.
 
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use telemetry::{Record, RecordedStage, Why};
+use telemetry::{Record, RecordedStage, Requests, Why};
 use units::{Clock, Nanos};
 
 use crate::access::Bucket;
+use crate::config::{Config, convert};
 use crate::counters::Counter;
+use crate::otlp::Export;
 
 /// Writes the log of slow requests of a process.
 pub(crate) struct SlowLog {
@@ -41,6 +43,20 @@ impl SlowLog {
             target: TARGET, command, key, client, total_us, stages, trace_id, "slow request"
         );
     }
+}
+
+/// Creates the place for requests that are kept. Slow ones are logged, and all are exported.
+pub(crate) fn open_requests(
+    config: &Config,
+    slow_log: &Arc<SlowLog>,
+    export: &Arc<Export>,
+) -> Arc<Requests> {
+    let (slow_log, export) = (Arc::clone(slow_log), Arc::clone(export));
+    let listener = move |record: &Arc<Record>| {
+        slow_log.note(record);
+        export.put(record);
+    };
+    Arc::new(Requests::new(convert::requests(config), listener))
 }
 
 /// Returns the stages in the form `decompress 812.0 us (device iaa, async, waiting 790.0 us); write 3.1 us`.

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use units::{Nanos, Op, TraceContext};
 
 thread_local! {
-    /// What the code that runs now belongs to. It is apart from the timeline, so that code without one looks at one byte.
+    /// What the code that runs now belongs to. Code without a timeline looks only at this byte.
     static STATE: Cell<State> = const { Cell::new(State::Outside) };
 
     /// The timeline of the request that the task which runs now works on, with [`State::Recorded`].
@@ -31,45 +31,24 @@ enum State {
     Recorded,
 }
 
-/// Polls `future` with a place for a timeline. Without it, nothing is recorded.
+/// Polls `future`, which is a whole task, with a place for a timeline. Without it, nothing is recorded.
 pub async fn scope<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let mut place = None;
-    poll_fn(|task| {
-        let _entered = Entered::new(&mut place);
-        future.as_mut().poll(task)
-    })
-    .await
+    poll_fn(|task| within(&mut place, || future.as_mut().poll(task))).await
 }
 
-/// While this value lives, the code that runs belongs to the task of `place`.
-struct Entered<'p> {
-    place: &'p mut Option<Box<Timeline>>,
-    outer_state: State,
-    outer: Option<Box<Timeline>>,
-}
-
-impl<'p> Entered<'p> {
-    #[inline]
-    fn new(place: &'p mut Option<Box<Timeline>>) -> Self {
-        let outer_state = STATE.get();
-        let outer = if outer_state == State::Recorded { CURRENT.take() } else { None };
-        put(place.take());
-        Self { place, outer_state, outer }
+/// Runs `poll` as code of the task of `place`. Tasks do not poll each other. A panic leaves a timeline to the next
+/// task, which drops it.
+#[inline]
+fn within<T>(place: &mut Option<Box<Timeline>>, poll: impl FnOnce() -> T) -> T {
+    put(place.take());
+    let polled = poll();
+    if STATE.get() == State::Recorded {
+        *place = CURRENT.take();
     }
-}
-
-impl Drop for Entered<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if STATE.get() == State::Recorded {
-            *self.place = CURRENT.take();
-        }
-        if self.outer.is_some() {
-            CURRENT.set(self.outer.take());
-        }
-        STATE.set(self.outer_state);
-    }
+    STATE.set(State::Outside);
+    polled
 }
 
 /// Makes this the timeline of the task that runs.
@@ -130,7 +109,8 @@ fn with<T>(use_it: impl FnOnce(&mut Timeline) -> T) -> Option<T> {
     Some(result)
 }
 
-/// Polls `future` as the work on the request of `timeline`. Then, or when it is dropped before, `end` gets the timeline.
+/// Polls `future` as the work on the request of `timeline`. Then, or when it is dropped before, `end` gets the
+/// timeline.
 pub fn recording<F: Future, E: FnOnce(Box<Timeline>) + Unpin>(
     timeline: Box<Timeline>,
     future: F,
@@ -152,10 +132,7 @@ impl<F: Future, E: FnOnce(Box<Timeline>) + Unpin> Future for Recording<F, E> {
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<F::Output> {
         let Self { inner, place, .. } = &mut *self;
-        let polled = {
-            let _entered = Entered::new(place);
-            inner.as_mut().poll(task)
-        };
+        let polled = within(place, || inner.as_mut().poll(task));
         if polled.is_ready() {
             self.finish();
         }

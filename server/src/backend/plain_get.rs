@@ -26,7 +26,7 @@ impl PlainGet {
         traffic: Traffic,
         granted: Option<Permit>,
     ) -> Self {
-        let mut issued = cluster.meta_get(meta, with_value, traffic, granted);
+        let issued = cluster.meta_get(meta, with_value, traffic, granted);
         let stage = issued.take_stage();
         let (cluster, key) = (cluster.clone(), meta.key.bytes().to_vec());
         PlainGet::Sent(spawn_local(async move { read(&cluster, &key, issued).await }), stage)
@@ -38,7 +38,9 @@ impl PlainGet {
             PlainGet::Ready(item) => Ok(item),
             PlainGet::Sent(task, stage) => {
                 let item = task.await;
-                drop(stage);
+                if let Some(stage) = stage {
+                    stage.close();
+                }
                 item.unwrap_or_else(|_| Err(Failure::line(DEFECT)))
             }
         }

@@ -89,6 +89,8 @@ struct Session {
     login_answers: usize,
     /// True while the session works on a request that is recorded.
     is_recorded: bool,
+    /// The timeline of the current request while others are answered, and the time since then.
+    resting: Option<(Box<Timeline>, Instant)>,
     /// The timelines of requests whose answers are not written yet, and the times at which these were ready.
     unwritten: Vec<(Box<Timeline>, Instant)>,
     /// The index of this session's waker in the shutdown signal.
@@ -129,6 +131,7 @@ impl Session {
             holds_answer: false,
             login_answers: 0,
             is_recorded: false,
+            resting: None,
             unwritten: Vec::new(),
             place: None,
         }

@@ -172,11 +172,9 @@ impl Session {
     }
 
     pub(super) async fn settle_all(&mut self, pending: &mut VecDeque<Pending<'_>>) {
-        if pending.is_empty() {
-            return;
+        if self.is_recorded && !pending.is_empty() {
+            self.rest_timeline();
         }
-        let current = self.suspend_timeline();
-        let since = current.is_some().then(Instant::now);
         if let Some(first) = pending.pop_front() {
             self.settle_one(first).await;
         }
@@ -184,8 +182,8 @@ impl Session {
             next.note_order();
             self.settle_one(next).await;
         }
-        if let Some(since) = since {
-            self.resume_in_order(current, since);
+        if self.resting.is_some() {
+            self.continue_timeline();
         }
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.clear();

@@ -53,13 +53,19 @@ impl Session {
         }
     }
 
-    /// Continues with the timeline of a request that has waited since `since` for others of its connection.
-    pub(super) fn resume_in_order(&mut self, timeline: Option<Box<Timeline>>, since: Instant) {
-        let timeline = timeline.map(|mut timeline| {
+    /// Lays the timeline of the current request aside, while others of the connection are answered.
+    #[cold]
+    pub(super) fn rest_timeline(&mut self) {
+        self.resting = self.suspend_timeline().map(|timeline| (timeline, Instant::now()));
+    }
+
+    /// Continues with the timeline that was laid aside.
+    #[cold]
+    pub(super) fn continue_timeline(&mut self) {
+        if let Some((mut timeline, since)) = self.resting.take() {
             timeline.add(Kind::Order, since, Instant::now(), Detail::None);
-            timeline
-        });
-        self.resume_timeline(timeline);
+            self.resume_timeline(Some(timeline));
+        }
     }
 
     /// Ends the timeline of a request whose answer is ready at `now`. If many answers wait to be written, the time for

@@ -283,11 +283,10 @@ impl Link {
             Link::Server(server) => server.socket(traffic).request(expect, granted, compose),
             Link::Service(service) => service.request(expect, granted, stage.context(), compose),
         };
-        let mut issued = Issued::new(slot);
+        let issued = Issued::new(slot);
         if stage.is_recorded() {
-            issued.slot.0.keeps_time.set(true);
-            let member = Some(Arc::clone(self.member()));
-            issued.stage = Some(Box::new(AnswerStage { stage, member }));
+            let (member, answered_at) = (Arc::clone(self.member()), None);
+            issued.slot.0.recorded.set(Some(Box::new(AnswerStage { stage, member, answered_at })));
         }
         issued
     }
@@ -346,40 +345,32 @@ pub(crate) struct Issued {
     slot: Slot,
     /// True if the keys of the request are misses if the server cannot answer.
     pub(crate) may_miss: bool,
-    /// The stage of the client's request in which this one is answered, if that is recorded.
-    stage: Option<Box<AnswerStage>>,
 }
 
-/// A stage that waits for the answer of a server. Dropping it closes it.
+/// The stage of a client's request in which a server answers.
 pub(crate) struct AnswerStage {
     stage: OpenStage,
-    member: Option<Arc<Member>>,
+    member: Arc<Member>,
+    answered_at: Option<Instant>,
 }
 
 impl AnswerStage {
-    /// Closes the stage of a request that was answered at this time.
-    pub(crate) fn close_at(&mut self, at: Instant) {
-        if let Some(member) = self.member.take() {
-            self.stage.close_at(at, || Detail::Server(member.name.as_str().into()));
-        }
-    }
-}
-
-impl Drop for AnswerStage {
-    fn drop(&mut self) {
-        self.close_at(Instant::now());
+    /// Closes the stage at the time of the answer.
+    pub(crate) fn close(self) {
+        let end = self.answered_at.unwrap_or_else(Instant::now);
+        self.stage.close_at(end, || Detail::Server(self.member.name.as_str().into()));
     }
 }
 
 impl Issued {
     #[inline]
     fn new(slot: Slot) -> Self {
-        Self { slot, may_miss: false, stage: None }
+        Self { slot, may_miss: false }
     }
 
     /// Takes the stage out, for a request that another task waits for.
-    pub(crate) fn take_stage(&mut self) -> Option<Box<AnswerStage>> {
-        self.stage.take()
+    pub(crate) fn take_stage(&self) -> Option<Box<AnswerStage>> {
+        self.slot.0.recorded.take()
     }
 
     /// Returns a request that was not sent.
@@ -392,7 +383,7 @@ impl Issued {
 impl Future for Issued {
     type Output = Result<Answer, LinkError>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.slot.0.state.borrow_mut();
         if let SlotState::Open(waker) = &mut *state {
             if !waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
@@ -402,8 +393,8 @@ impl Future for Issued {
         }
         let taken = std::mem::replace(&mut *state, SlotState::Taken);
         drop(state);
-        if let Some(mut stage) = self.stage.take() {
-            stage.close_at(self.slot.0.answered_at.get().unwrap_or_else(Instant::now));
+        if let Some(stage) = self.take_stage() {
+            stage.close();
         }
         match taken {
             SlotState::Answered(answer) => Poll::Ready(answer),
@@ -417,9 +408,8 @@ struct Slot(Rc<SlotShared>);
 
 struct SlotShared {
     state: RefCell<SlotState>,
-    /// Whether the time of the answer is kept, for a request that is recorded.
-    keeps_time: Cell<bool>,
-    answered_at: Cell<Option<Instant>>,
+    /// The stage in which the answer comes, if the client's request is recorded.
+    recorded: Cell<Option<Box<AnswerStage>>>,
 }
 
 /// The answer is not boxed, so that a request takes memory once.
@@ -437,11 +427,7 @@ impl Default for Slot {
 
 impl Slot {
     fn new(state: SlotState) -> Self {
-        Self(Rc::new(SlotShared {
-            state: RefCell::new(state),
-            keeps_time: Cell::new(false),
-            answered_at: Cell::new(None),
-        }))
+        Self(Rc::new(SlotShared { state: RefCell::new(state), recorded: Cell::new(None) }))
     }
 
     fn answered(answer: Result<Answer, LinkError>) -> Self {
@@ -449,8 +435,9 @@ impl Slot {
     }
 
     fn answer(self, answer: Result<Answer, LinkError>) {
-        if self.0.keeps_time.get() {
-            self.0.answered_at.set(Some(Instant::now()));
+        if let Some(mut recorded) = self.0.recorded.take() {
+            recorded.answered_at = Some(Instant::now());
+            self.0.recorded.set(Some(recorded));
         }
         let mut state = self.0.state.borrow_mut();
         let waker = match &mut *state {

@@ -391,6 +391,8 @@ impl Servers {
 fn config(deployment: &Deployment, keys: Option<&KeyFile>, items: Option<&ItemFile>) -> Config {
     let mut config = Config::default();
     config.server.threads = deployment.workers;
+    // The code that records requests runs for each.
+    config.requests.sample_every = 1;
     config.compress.bytes_min = ByteCount(deployment.compress_bytes_min);
     config.store.lost_keys = match deployment.lost_keys {
         LostKeys::Error => server::config::LostKeys::Error,

@@ -1,6 +1,6 @@
 //! Sends metrics, recorded requests and log lines to a collector over OTLP/gRPC (OpenTelemetry Protocol 1). What cannot
-//! be sent waits for the next try; what does not fit the queue or is refused is dropped and counted. Nothing that serves clients
-//! ever waits for the exporter.
+//! be sent waits for the next try; what does not fit the queue or is refused is dropped and counted. Nothing that
+//! serves clients ever waits for the exporter.
 
 mod attributes;
 mod logs;
@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::{Address, Connection};
-use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
-use opentelemetry_proto::tonic::collector::logs::v1::logs_service_client::LogsServiceClient;
-use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
-use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_client::MetricsServiceClient;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use opentelemetry_proto::tonic::collector::logs::v1::{self as logs_v1, ExportLogsServiceResponse};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    self as metrics_v1, ExportMetricsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    self as trace_v1, ExportTraceServiceResponse,
+};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -208,7 +209,10 @@ impl<M: Fn() -> String> Exporter<M> {
         let request = self.request(request);
         let answer = match self.connected().await {
             Ok((connection, origin)) => {
-                let mut client = MetricsServiceClient::with_origin(connection, origin);
+                let mut client =
+                    metrics_v1::metrics_service_client::MetricsServiceClient::with_origin(
+                        connection, origin,
+                    );
                 within(client.export(request)).await
             }
             Err(error) => Err(error),
@@ -237,7 +241,10 @@ impl<M: Fn() -> String> Exporter<M> {
             let request = self.request(request);
             let answer = match self.connected().await {
                 Ok((connection, origin)) => {
-                    let mut client = TraceServiceClient::with_origin(connection, origin);
+                    let mut client =
+                        trace_v1::trace_service_client::TraceServiceClient::with_origin(
+                            connection, origin,
+                        );
                     within(client.export(request)).await
                 }
                 Err(error) => Err(error),
@@ -266,7 +273,9 @@ impl<M: Fn() -> String> Exporter<M> {
             let request = self.request(request);
             let answer = match self.connected().await {
                 Ok((connection, origin)) => {
-                    let mut client = LogsServiceClient::with_origin(connection, origin);
+                    let mut client = logs_v1::logs_service_client::LogsServiceClient::with_origin(
+                        connection, origin,
+                    );
                     within(client.export(request)).await
                 }
                 Err(error) => Err(error),
@@ -350,7 +359,7 @@ async fn within<T>(
 }
 
 /// Returns whether the same data may be sent again after a call that has failed with this code (OTLP specification 1,
-/// "Failures" of OTLP/gRPC). A collector without resources has to say when to try again, which this client does not read.
+/// "Failures" of OTLP/gRPC). A collector without resources has to say when to try again, which is not read here.
 const fn is_retryable(code: Code) -> bool {
     matches!(
         code,
