@@ -1,5 +1,5 @@
-//! Passes recorded requests on, and logs slow ones with their stages, one line each, under the target `server::slow`. Their rate is bounded, and
-//! lines that are left out are counted.
+//! Passes recorded requests on, and logs slow ones with their stages, one line each, under the target `server::slow`.
+//! Their rate is bounded, and lines that are left out are counted.
 
 use std::fmt::Write;
 use std::sync::Arc;

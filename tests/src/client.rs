@@ -98,9 +98,9 @@ impl Client {
         self.answer()
     }
 
-    /// Reads up to the sentinel's answer. The caller has sent the sentinel.
+    /// Reads up to the sentinel's answer. The caller has sent the sentinel. A long answer may take longer than the
+    /// limit for its next bytes.
     pub fn answer(&mut self) -> Answer {
-        let start = Instant::now();
         let end = self.speech.sentinel_answer();
         loop {
             if self.received.ends_with(end) {
@@ -108,7 +108,7 @@ impl Client {
                 bytes.truncate(bytes.len() - end.len());
                 return Answer { bytes, ending: Ending::Complete };
             }
-            if let Err(ending) = self.receive(start) {
+            if let Err(ending) = self.receive(Instant::now()) {
                 return Answer { bytes: std::mem::take(&mut self.received), ending };
             }
         }

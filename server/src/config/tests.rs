@@ -373,6 +373,7 @@ fn the_table_of_keys_covers_every_field() {
     config.store.login_file = Some("/login".into());
     config.runtime.compression_login_file = Some("/login".into());
     config.scheduler.login_file = Some("/login".into());
+    config.otlp.headers_file = Some("/headers".into());
     config.server.token_file = Some("/tokens".into());
     config.server.unix_socket = Some("/run/rebate.sock".into());
     config.server.near_listen = Some("/run/rebate.near".into());
