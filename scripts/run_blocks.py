@@ -34,8 +34,8 @@ import textwrap
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The pages with which a reader starts, and the guides.
 PAGES = ["docs/start.md", *(f"docs/operating/{name}.md" for name in (
-    "access", "configuration", "dictionaries", "estimate", "install", "lane", "metrics", "migration", "near", "ring",
-    "sealed", "services", "thrift", "tls", "what-do-i-save"))]
+    "access", "configuration", "dictionaries", "estimate", "install", "lane", "metrics", "migration", "near",
+    "requests", "ring", "sealed", "services", "thrift", "tls", "what-do-i-save"))]
 # What stands for a reader's machines. The host names are those of the pages.
 ADDRESSES = [f"10.0.0.{number}" for number in range(1, 6)]
 HOSTS = ["cache1", "cache2", "cache3", "cache-1", "cache-2", "store-1"]
