@@ -80,8 +80,8 @@ pub(crate) fn stages(record: &Record) -> String {
 
 fn by(stage: &RecordedStage) -> String {
     match (&stage.by, stage.job) {
-        (Some(device), Some((placement, reason, service))) => {
-            let waiting = micros(Nanos(stage.took.0.saturating_sub(service.0)));
+        (Some(device), Some((placement, reason, _))) => {
+            let waiting = stage.waiting().map_or(0.0, micros);
             format!(" ({device}, {placement}, {reason}, waiting {waiting:.1} us)")
         }
         (Some(server), None) => format!(" ({server})"),
@@ -89,7 +89,8 @@ fn by(stage: &RecordedStage) -> String {
     }
 }
 
-fn micros(Nanos(ns): Nanos) -> f64 {
+/// Returns a duration in microseconds, the unit of the log and of the page.
+pub(crate) fn micros(Nanos(ns): Nanos) -> f64 {
     ns as f64 / 1e3
 }
 

@@ -38,8 +38,8 @@ pub async fn scope<F: Future>(future: F) -> F::Output {
     poll_fn(|task| within(&mut place, || future.as_mut().poll(task))).await
 }
 
-/// Runs `poll` as code of the task of `place`. Tasks do not poll each other. A panic leaves a timeline to the next
-/// task, which drops it.
+/// Runs `poll` as code of the task of `place`. Tasks do not poll each other. A panic leaves a timeline
+/// behind until the next recorded request takes its place.
 #[inline]
 fn within<T>(place: &mut Option<Box<Timeline>>, poll: impl FnOnce() -> T) -> T {
     put(place.take());
@@ -426,6 +426,13 @@ pub struct RecordedStage {
     pub by: Option<Arc<str>>,
     /// The placement of a job, its reason, and the time that the device worked on it.
     pub job: Option<(&'static str, &'static str, Nanos)>,
+}
+
+impl RecordedStage {
+    /// Returns how long a job waited: the time that its device did not work on it.
+    pub fn waiting(&self) -> Option<Nanos> {
+        self.job.map(|(_, _, service)| Nanos(self.took.0.saturating_sub(service.0)))
+    }
 }
 
 fn beginning(key: &[u8]) -> Box<[u8]> {

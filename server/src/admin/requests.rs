@@ -13,7 +13,7 @@ use telemetry::{Record, RecordedStage, Requests};
 use units::{Nanos, unix_time};
 
 use super::exposition::Exposition;
-use crate::slow_log::{self, SlowLog};
+use crate::slow_log::{self, SlowLog, micros};
 
 /// Writes the requests as JSON, newest first.
 pub(super) fn json(requests: &Requests) -> String {
@@ -80,8 +80,8 @@ pub(super) fn html(requests: &Requests) -> String {
     let counts = requests.counts();
     let report = Report {
         title: "Requests".to_owned(),
-        subtitle: "Where the time of requests went, from their arrival until their answer was written. The latest are \
-                   shown, newest first."
+        subtitle: "Where the time of requests went, from when the server turned to them until their answer was \
+                   written. The latest are shown, newest first."
             .to_owned(),
         facts: vec![
             ("slow".to_owned(), slow_is),
@@ -190,10 +190,6 @@ pub(super) fn metrics(page: &mut Exposition, requests: &Requests, slow_log: &Slo
         .sample(&[("why", "slow")], counts.slow);
     page.counter("rebate_slow_log_lines_left_out_total", "Lines above the rate of the slow log.")
         .sample(&[], slow_log.lines_left_out.read());
-}
-
-fn micros(Nanos(ns): Nanos) -> f64 {
-    ns as f64 / 1e3
 }
 
 const OTHER: &str = "other";

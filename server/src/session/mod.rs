@@ -3,8 +3,7 @@
 //! commands that need the old value. `watch` tells watchers about them. `packets` serves the binary protocol through
 //! the same paths, and `calls` the Thrift service through those of `packets`. `reply_to` has the answers of both, and
 //! `wrong_protocol` refuses clients of a protocol that is not served. `guard` checks rights. `timelines` records where
-//! the time of requests goes. `execute` serves a command
-//! in memory.
+//! the time of requests goes. `execute` serves a command in memory.
 
 mod budget;
 mod calls;

@@ -62,13 +62,13 @@ fn of_stage(record: &Record, stage: &RecordedStage) -> Span {
     let mut attributes = Vec::new();
     match (&stage.by, stage.job) {
         (device, Some((placement, reason, service))) => {
-            let waiting_ns = stage.took.0.saturating_sub(service.0);
+            let waiting = stage.waiting().unwrap_or_default();
             let device = device.as_deref().unwrap_or("unknown");
             attributes.push(text("rebate.device", device));
             attributes.push(text("rebate.placement", placement));
             attributes.push(text("rebate.reason", reason));
             attributes.push(number("rebate.service_ns", service.0 as i64));
-            attributes.push(number("rebate.waiting_ns", waiting_ns as i64));
+            attributes.push(number("rebate.waiting_ns", waiting.0 as i64));
         }
         (Some(server), None) => attributes.push(text("server.address", &**server)),
         (None, None) => {}

@@ -9,11 +9,11 @@ use crate::config::keys::{Key, Kind, LATENCY_US_MAX, hot};
 #[serde(default, deny_unknown_fields)]
 pub struct RequestsConfig {
     /// One request in so many is recorded, by chance, with the time of each stage; `0` records none. `/requests` shows
-    /// the latest. Low: more is seen, and each recorded request costs about a microsecond.
+    /// the latest. Low: more is seen, at the cost of memory and of two looks at the clock for each stage.
     pub sample_every: u64,
-    /// The time from which a request is slow (us), from its arrival until its answer is written. Slow requests are
-    /// logged with their stages, at most 10 per second, and shown on `/requests`. `0` looks for none. Any other value
-    /// records every request.
+    /// The time from which a request is slow (us), counted from when the server turns to it until its answer is
+    /// written. Slow requests are logged with their stages, at most 10 per second, and shown on `/requests`. `0` looks
+    /// for none. Any other value records every request.
     pub slow_us: u64,
 }
 
