@@ -53,7 +53,7 @@ pub(crate) fn record_asked(
     let mut timeline = recorder.begin_for(&started, caller);
     let now = Instant::now();
     timeline.add(Kind::Job(finished.job.task.op()), since, now, detail(finished));
-    recorder.end(timeline, now, String::new);
+    recorder.end(*timeline, now, String::new);
 }
 
 fn detail(Finished { path, service, .. }: &Finished) -> Detail {

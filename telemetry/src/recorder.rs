@@ -17,7 +17,9 @@ use crate::timeline::{
 #[derive(Debug)]
 pub struct Recorder {
     requests: Arc<Requests>,
-    /// The number of requests until the next sampled one, counting that one.
+    /// The number of requests until the next that may be recorded, counting that one.
+    until_chosen: Cell<u64>,
+    /// The number of requests until the next sampled one, counting that one. It counts while slow ones are looked for.
     until_sampled: Cell<u64>,
     draws: RefCell<Prng>,
     /// The begin of the current second, and the requests in it that callers asked for.
@@ -51,27 +53,40 @@ impl Recorder {
     pub fn new(requests: Arc<Requests>, devices: Vec<Arc<str>>, seed: Option<u64>) -> Self {
         let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
         let draws = RefCell::new(Prng::new(seed));
-        let (until_sampled, asked) = (Cell::new(0), Cell::default());
-        let recorder = Self { requests, until_sampled, draws, asked, devices };
+        let [until_chosen, until_sampled] = [0; 2].map(Cell::new);
+        let asked = Cell::default();
+        let recorder = Self { requests, until_chosen, until_sampled, draws, asked, devices };
         recorder.set_rules();
         recorder
     }
 
     /// Takes over rules that have changed.
     pub fn set_rules(&self) {
-        self.until_sampled.set(self.draw_gap());
+        let gap = self.draw_gap();
+        self.until_sampled.set(gap);
+        self.until_chosen.set(if self.requests.looks_for_slow() { 1 } else { gap });
     }
 
     /// Returns whether the next request is to be recorded, and why.
     #[inline]
     pub fn choose(&self) -> Option<Chosen> {
-        let left = self.until_sampled.get() - 1;
-        self.until_sampled.set(left);
-        if left == 0 {
-            self.until_sampled.set(self.draw_gap());
-            return Some(Chosen::Sampled);
+        let left = self.until_chosen.get() - 1;
+        self.until_chosen.set(left);
+        if left == 0 { Some(self.choose_this()) } else { None }
+    }
+
+    #[cold]
+    fn choose_this(&self) -> Chosen {
+        if self.requests.looks_for_slow() {
+            self.until_chosen.set(1);
+            let left = self.until_sampled.get() - 1;
+            self.until_sampled.set(left);
+            if left > 0 {
+                return Chosen::MaybeSlow;
+            }
         }
-        self.requests.looks_for_slow().then_some(Chosen::MaybeSlow)
+        self.set_rules();
+        Chosen::Sampled
     }
 
     /// Makes a request that was chosen the current one of the task.
@@ -120,7 +135,7 @@ impl Recorder {
     }
 
     /// Ends a request whose answer was written at `now`. It is kept if it was sampled or slow.
-    pub fn end(&self, timeline: Box<Timeline>, now: Instant, client: impl FnOnce() -> String) {
+    pub fn end(&self, timeline: Timeline, now: Instant, client: impl FnOnce() -> String) {
         let total = Nanos::from(now.saturating_duration_since(timeline.begin));
         let is_slow = self.requests.is_slow(total);
         let why = match timeline.span {
@@ -129,7 +144,7 @@ impl Recorder {
             Some(_) => Why::Sampled,
             None => return,
         };
-        self.requests.keep(self.record(*timeline, now, total, why, client()));
+        self.requests.keep(self.record(timeline, now, total, why, client()));
     }
 
     fn record(

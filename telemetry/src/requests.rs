@@ -101,7 +101,6 @@ impl Requests {
         Rules { sample_every: self.sample_every(), slow }
     }
 
-    #[inline]
     pub(crate) fn looks_for_slow(&self) -> bool {
         self.slow_ns.load(Ordering::Relaxed) != u64::MAX
     }

@@ -3,13 +3,14 @@
 //! costs a look at one byte.
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroU128};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use pin_project_lite::pin_project;
 use smallvec::SmallVec;
 use units::{Nanos, Op, TraceContext};
 
@@ -32,10 +33,28 @@ enum State {
 }
 
 /// Polls `future`, which is a whole task, with a place for a timeline. Without it, nothing is recorded.
-pub async fn scope<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    let mut place = None;
-    poll_fn(|task| within(&mut place, || future.as_mut().poll(task))).await
+pub const fn scope<F: Future>(future: F) -> Scope<F> {
+    Scope { future, place: None }
+}
+
+pin_project! {
+    /// See [`scope`].
+    #[must_use]
+    #[derive(Debug)]
+    pub struct Scope<F> {
+        #[pin]
+        future: F,
+        place: Option<Box<Timeline>>,
+    }
+}
+
+impl<F: Future> Future for Scope<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        within(this.place, || this.future.poll(task))
+    }
 }
 
 /// Runs `poll` as code of the task of `place`. Tasks do not poll each other. A panic leaves a timeline
@@ -70,13 +89,21 @@ pub fn resume(timeline: Box<Timeline>) {
     }
 }
 
-/// Returns the timeline of the request that the task has worked on, and ends that work.
-pub fn suspend() -> Option<Box<Timeline>> {
+/// Returns the timeline of the request that the task has worked on until `now`, and ends that work.
+pub fn suspend(now: Instant) -> Option<Box<Timeline>> {
     if STATE.get() != State::Recorded {
         return None;
     }
     STATE.set(State::Unrecorded);
-    CURRENT.take()
+    let mut timeline = CURRENT.take()?;
+    timeline.suspended_at = now;
+    Some(timeline)
+}
+
+/// Adds a stage of the current request that has ended.
+#[cold]
+pub fn add(kind: Kind, begin: Instant, end: Instant) {
+    with(|timeline| timeline.add(kind, begin, end, Detail::None));
 }
 
 /// Opens a stage of the current request.
@@ -219,9 +246,6 @@ struct StagePlace {
 }
 
 impl OpenStage {
-    /// A stage of no request.
-    pub const NONE: OpenStage = OpenStage { place: None };
-
     /// Returns whether the stage is recorded.
     pub const fn is_recorded(self) -> bool {
         self.place.is_some()
@@ -282,6 +306,8 @@ fn next_number() -> NonZeroU32 {
 pub struct Timeline {
     number: NonZeroU32,
     pub(crate) begin: Instant,
+    /// The time at which the task turned to others, or the begin.
+    suspended_at: Instant,
     pub(crate) command: &'static str,
     pub(crate) key: Box<[u8]>,
     pub(crate) stages: SmallVec<[Stage; STAGES_INLINE]>,
@@ -318,6 +344,7 @@ impl Timeline {
         Box::new(Self {
             number: next_number(),
             begin,
+            suspended_at: begin,
             command,
             key: beginning(key),
             stages: SmallVec::new(),
@@ -341,6 +368,13 @@ impl Timeline {
         match self.stages.len() {
             STAGES_MAX => self.stages_left_out += 1,
             _ => self.stages.push(Stage { kind, begin, end: Some(end), detail }),
+        }
+    }
+
+    /// Records that the request has waited for others since it was suspended, until `now`.
+    pub fn add_order(&mut self, now: Instant) {
+        if self.suspended_at < now {
+            self.add(Kind::Order, self.suspended_at, now, Detail::None);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use telemetry::timeline::{self, Detail, Kind};
+use telemetry::timeline::{self, Detail, Kind, Timeline};
 use telemetry::{Chosen, Record, Recorder, Requests, Rules, Started, Why};
 use units::{Nanos, Op, TraceContext};
 
@@ -20,8 +20,8 @@ fn started(command: &'static str) -> Started<'static> {
 /// Ends the current request of the task, and returns it if it was kept.
 fn end(requests: &Requests, recorder: &Recorder) -> Option<Arc<Record>> {
     let before = requests.counts();
-    let timeline = timeline::suspend().expect("a request is recorded");
-    recorder.end(timeline, Instant::now(), || "client".to_owned());
+    let timeline = timeline::suspend(Instant::now()).expect("a request is recorded");
+    recorder.end(*timeline, Instant::now(), || "client".to_owned());
     (requests.counts() != before).then(|| requests.latest().concat().into_iter().next()).flatten()
 }
 
@@ -63,7 +63,7 @@ fn stages_belong_to_the_request_that_is_current() {
         recorder.begin(&started("first"), Chosen::Sampled);
         let store = timeline::open(Kind::Store);
         assert!(store.context().is_some_and(|context| context.is_sampled));
-        let first = timeline::suspend();
+        let first = timeline::suspend(Instant::now());
         recorder.begin(&started("second"), Chosen::Sampled);
         let job = timeline::open(Kind::Job(Op::Decompress));
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -127,7 +127,7 @@ fn without_a_request_nothing_is_recorded() {
     let stage = timeline::open(Kind::Store);
     assert!(!stage.is_recorded() && stage.context().is_none());
     stage.close();
-    assert!(timeline::suspend().is_none());
+    assert!(timeline::suspend(Instant::now()).is_none());
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_caller_that_records_gets_a_span_below_its_own() {
     assert!(recorder.begin_call(&started("call"), Some(unsampled)).is_none());
     assert!(recorder.begin_call(&started("call"), None).is_none());
     let timeline = recorder.begin_call(&started("call"), Some(caller)).expect("recorded");
-    recorder.end(timeline, Instant::now(), String::new);
+    recorder.end(*timeline, Instant::now(), String::new);
     let [_, _, asked] = requests.latest();
     let record = asked.first().expect("it is kept");
     assert_eq!((record.why, record.trace_id), (Why::Asked, caller.trace_id));
@@ -165,7 +165,7 @@ fn callers_cannot_have_everything_recorded() {
 fn a_call_that_is_dropped_is_recorded() {
     let (requests, recorder) = recorder(1, Nanos(0));
     let timeline = recorder.begin_call(&started("call"), None).expect("every call is sampled");
-    let end = |timeline| recorder.end(timeline, Instant::now(), String::new);
+    let end = |timeline: Box<Timeline>| recorder.end(*timeline, Instant::now(), String::new);
     run(async {
         let call = timeline::recording(
             timeline,
@@ -210,7 +210,7 @@ fn shares_add_up_to_the_total() {
     for (from, until) in [(1, 5), (3, 8), (4, 5), (9, 20)] {
         timeline.add(Kind::Store, at(from), at(until), Detail::None);
     }
-    recorder.end(timeline, at(10), String::new);
+    recorder.end(*timeline, at(10), String::new);
     let record = requests.latest()[2].first().cloned().expect("it is kept");
     let (shares, rest) = record.shares();
     assert_eq!(shares, [4, 3, 0, 1].map(Nanos::millis));

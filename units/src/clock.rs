@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::Nanos;
 
@@ -13,18 +15,24 @@ pub trait Clock: Send + Sync {
 }
 
 /// The machine's monotonic clock. All clocks of a process have the same zero, which is the time when the first one was
-/// made. So one owner can pass times to another.
+/// made. So one owner can pass times to another. It is the clock of `std::time::Instant`, in fewer instructions.
 #[derive(Clone, Debug)]
 pub struct SystemClock {
-    start: Instant,
+    start: Nanos,
 }
 
 impl SystemClock {
     /// Makes a clock that agrees with every other clock of this process.
     pub fn new() -> Self {
-        static START: OnceLock<Instant> = OnceLock::new();
-        Self { start: *START.get_or_init(Instant::now) }
+        static START: OnceLock<Nanos> = OnceLock::new();
+        Self { start: *START.get_or_init(since_boot) }
     }
+}
+
+/// Returns the time by the system's monotonic clock.
+fn since_boot() -> Nanos {
+    let time = clock_gettime(ClockId::Monotonic);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 impl Default for SystemClock {
@@ -35,7 +43,7 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Nanos {
-        Nanos::from(self.start.elapsed())
+        Nanos(since_boot().0 - self.start.0)
     }
 }
 
@@ -66,6 +74,18 @@ impl Clock for ManualClock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_clocks_of_a_process_agree_and_never_go_back() {
+        let (one, other) = (SystemClock::new(), SystemClock::new());
+        let begun = std::time::Instant::now();
+        let first = one.now();
+        std::thread::sleep(Duration::from_millis(2));
+        let second = other.now();
+        let elapsed = Nanos::from(begun.elapsed());
+        let passed = second.since(first);
+        assert!(passed >= Nanos::millis(2) && passed <= elapsed, "{passed:?} of {elapsed:?}");
+    }
 
     #[test]
     fn clones_of_a_manual_clock_share_the_time() {

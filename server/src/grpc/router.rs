@@ -148,9 +148,9 @@ impl Router {
             None => self.call(request).await,
             // A call that is too late or that nobody waits for any more is recorded too.
             Some(timeline) => {
-                let end = |timeline| {
+                let end = |timeline: Box<Timeline>| {
                     let client = || self.callers.origin().to_string();
-                    self.context.recorder.end(timeline, Instant::now(), client);
+                    self.context.recorder.end(*timeline, Instant::now(), client);
                 };
                 timeline::recording(timeline, self.call(request), end).await
             }

@@ -8,10 +8,6 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use device::Buffer;
-use protocol::refusal;
-use telemetry::timeline::{self, Kind, OpenStage};
-
 use super::calls::Calls;
 use super::dispatch::{Lines, Wire};
 use super::execute::ReplyBudget;
@@ -29,6 +25,8 @@ use crate::reply_buffer::CALL_BYTES_MAX;
 use crate::stream::Stream;
 use crate::watchers::ConnectionEvent;
 use crate::worker::ListenerProtocol;
+use device::Buffer;
+use protocol::refusal;
 
 /// Serves one connection of a socket to its end.
 pub(crate) async fn serve(
@@ -345,11 +343,6 @@ impl Session {
             self.note_command(at);
         }
         let since = (!self.out.is_empty()).then(|| answered.unwrap_or_else(Instant::now));
-        // For the current request, this is a part of its own answer.
-        let stage = match self.is_recorded && since.is_some() {
-            true => timeline::open(Kind::Write),
-            false => OpenStage::NONE,
-        };
         let written = loop {
             let before = self.out.len();
             if before == 0 {
@@ -376,8 +369,7 @@ impl Session {
                 Err(error) => break Err(error),
             }
         };
-        stage.close();
-        if !self.unwritten.is_empty() {
+        if (self.is_recorded && since.is_some()) || !self.unwritten.is_empty() {
             self.answers_are_written(since.or(answered).unwrap_or_else(Instant::now));
         }
         written?;

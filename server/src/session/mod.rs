@@ -88,10 +88,10 @@ struct Session {
     login_answers: usize,
     /// True while the session works on a request that is recorded.
     is_recorded: bool,
-    /// The timeline of the current request while others are answered, and the time since then.
-    resting: Option<(Box<Timeline>, Instant)>,
-    /// The timelines of requests whose answers are not written yet, and the times at which these were ready.
-    unwritten: Vec<(Box<Timeline>, Instant)>,
+    /// The timeline of the current request while others are answered.
+    resting: Option<Box<Timeline>>,
+    /// The timelines of requests whose answers are not written yet. They were suspended when these were ready.
+    unwritten: Vec<Timeline>,
     /// The index of this session's waker in the shutdown signal.
     place: Option<usize>,
 }

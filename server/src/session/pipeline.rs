@@ -9,7 +9,7 @@ use protocol::Key;
 use protocol::command::{Command, Get, Keys, Store};
 use protocol::meta::Meta;
 use protocol::reply::Reply;
-use telemetry::timeline::{Detail, Kind, Timeline};
+use telemetry::timeline::Timeline;
 
 use super::Session;
 use super::connection::OUT_BYTES_MAX;
@@ -28,8 +28,8 @@ use crate::upstream::Traffic;
 pub(super) struct Pending<'a> {
     pub(super) since: Instant,
     pub(super) issued: Issued<'a>,
-    /// Where the time of the request has gone so far, and when the session turned to others, if that is recorded.
-    pub(super) timeline: Option<(Box<Timeline>, Instant)>,
+    /// Where the time of the request has gone so far, if that is recorded.
+    pub(super) timeline: Option<Box<Timeline>>,
 }
 
 pub(super) enum Issued<'a> {
@@ -85,15 +85,6 @@ impl Load {
     }
 }
 
-impl Pending<'_> {
-    /// Records that the request has waited for the answers of others.
-    fn note_order(&mut self) {
-        if let Some((timeline, since)) = &mut self.timeline {
-            timeline.add(Kind::Order, *since, Instant::now(), Detail::None);
-        }
-    }
-}
-
 impl Issued<'_> {
     const fn is_ready(&self) -> bool {
         match self {
@@ -145,7 +136,9 @@ impl Session {
                 self.flush().await?;
             }
         };
-        self.settle_all(&mut pending).await;
+        if !pending.is_empty() || self.in_flight.is_some() {
+            self.settle_all(&mut pending).await;
+        }
         Ok((position, step))
     }
 
@@ -179,7 +172,9 @@ impl Session {
             self.settle_one(first).await;
         }
         while let Some(mut next) = pending.pop_front() {
-            next.note_order();
+            if let Some(timeline) = &mut next.timeline {
+                timeline.add_order(Instant::now());
+            }
             self.settle_one(next).await;
         }
         if self.resting.is_some() {
@@ -290,7 +285,7 @@ impl Session {
         self.answered = None;
         self.command = pending.issued.command();
         let kind = pending.issued.kind();
-        self.resume_timeline(pending.timeline.map(|(timeline, _)| timeline));
+        self.resume_timeline(pending.timeline);
         self.settle(pending.issued).await;
         self.record(kind, pending.since);
     }
@@ -300,7 +295,7 @@ impl Session {
         self.context.counters.durations[kind as usize].record(now.duration_since(since).into());
         self.answered = Some(now);
         if self.is_recorded {
-            self.answer_is_ready(now);
+            self.answer_is_ready();
         }
     }
 

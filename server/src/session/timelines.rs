@@ -31,8 +31,7 @@ impl Session {
 
     /// Returns a request in flight, whose timeline rests until its answer is written.
     pub(super) fn pending<'a>(&mut self, since: Instant, issued: Issued<'a>) -> Pending<'a> {
-        let timeline = self.suspend_timeline().map(|timeline| (timeline, Instant::now()));
-        Pending { since, issued, timeline }
+        Pending { since, issued, timeline: self.suspend_timeline() }
     }
 
     /// Ends the work on the timeline of the current request, if it has one.
@@ -41,7 +40,7 @@ impl Session {
         if !std::mem::take(&mut self.is_recorded) {
             return None;
         }
-        timeline::suspend()
+        timeline::suspend(Instant::now())
     }
 
     /// Continues with the timeline of a request.
@@ -56,43 +55,45 @@ impl Session {
     /// Lays the timeline of the current request aside, while others of the connection are answered.
     #[cold]
     pub(super) fn rest_timeline(&mut self) {
-        self.resting = self.suspend_timeline().map(|timeline| (timeline, Instant::now()));
+        self.resting = self.suspend_timeline();
     }
 
     /// Continues with the timeline that was laid aside.
     #[cold]
     pub(super) fn continue_timeline(&mut self) {
-        if let Some((mut timeline, since)) = self.resting.take() {
-            timeline.add(Kind::Order, since, Instant::now(), Detail::None);
+        if let Some(mut timeline) = self.resting.take() {
+            timeline.add_order(Instant::now());
             self.resume_timeline(Some(timeline));
         }
     }
 
-    /// Ends the timeline of a request whose answer is ready at `now`. If many answers wait to be written, the time for
-    /// that is not recorded.
+    /// Ends the work on the timeline of a request whose answer is ready. If many answers wait to be written, the time
+    /// for that is not recorded.
     #[cold]
-    pub(super) fn answer_is_ready(&mut self, now: Instant) {
+    pub(super) fn answer_is_ready(&mut self) {
         let Some(timeline) = self.suspend_timeline() else { return };
         match self.unwritten.len() {
-            UNWRITTEN_MAX => self.end_timeline(timeline, now),
-            _ => self.unwritten.push((timeline, now)),
+            UNWRITTEN_MAX => self.end_timeline(*timeline, Instant::now()),
+            _ => self.unwritten.push(*timeline),
         }
     }
 
-    /// Ends the timelines of the requests whose answers were written, or could not be, since `since`.
+    /// Ends the timelines of the requests whose answers were written, or could not be, since `since`. Some of the
+    /// current request's own answer may be among them.
     #[cold]
     pub(super) fn answers_are_written(&mut self, since: Instant) {
         let now = Instant::now();
-        for (mut timeline, ready) in std::mem::take(&mut self.unwritten) {
-            if ready < since {
-                timeline.add(Kind::Order, ready, since, Detail::None);
-            }
+        if self.is_recorded {
+            timeline::add(Kind::Write, since, now);
+        }
+        for mut timeline in std::mem::take(&mut self.unwritten) {
+            timeline.add_order(since);
             timeline.add(Kind::Write, since, now, Detail::None);
             self.end_timeline(timeline, now);
         }
     }
 
-    fn end_timeline(&self, timeline: Box<Timeline>, now: Instant) {
+    fn end_timeline(&self, timeline: Timeline, now: Instant) {
         self.context.recorder.end(timeline, now, || self.origin().to_string());
     }
 }
