@@ -240,6 +240,11 @@ impl SimulatedServer {
         }
     }
 
+    /// Reads the file with the rules about clients again, if there is one. A file with a mistake changes nothing.
+    pub fn reload_access(&self) {
+        self.plan.access.reload(&self.plan.control);
+    }
+
     /// Stops accepting, lets the sessions finish the requests that they have begun, and ends the workers, as the drain
     /// of a real server does. After `limit`, it closes the remaining connections.
     pub async fn drain(&mut self, limit: Duration) {

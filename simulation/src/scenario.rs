@@ -130,6 +130,9 @@ pub enum FaultKind {
     /// The keys of sealed values are replaced: another key is added, and becomes the active one after a time (ms). The
     /// file with them is damaged in between.
     RotateKeys(u64),
+    /// The rules about clients are read again from a damaged file, and after a time (ms) from a whole one. Nothing may
+    /// change for clients.
+    DamageRules(u64),
 }
 
 /// What happens to the file with the items of a store while the store is down.
@@ -206,6 +209,14 @@ pub enum Server {
 impl Scenario {
     /// Draws a run.
     pub fn draw(seed: u64) -> Self {
+        let mut scenario = Self::draw_plain(seed);
+        scenario.add_protocols();
+        scenario.faults.sort_by_key(|fault| fault.at_ms);
+        scenario
+    }
+
+    /// Draws a run of clients that speak text and do not log in.
+    pub fn draw_plain(seed: u64) -> Self {
         let random = &mut Prng::new(seed);
         let is_ring = random.below(5) >= 2;
         let deployment = Deployment {
@@ -242,6 +253,8 @@ impl Scenario {
             value_bytes_max: [300, 20_000, 200_000][random.below(3) as usize],
             expire: random.below(3) == 0,
             flush: random.below(4) == 0,
+            packets: false,
+            logs_in: false,
         };
         let mut scenario = Self { seed, deployment, clients, habits, faults: Vec::new() };
         for _ in 0..2 + random.below(6) {
@@ -261,6 +274,22 @@ impl Scenario {
             let store = random.below(self.deployment.servers as u64) as usize;
             let at_ms = random.below(LAST_FAULT_MS);
             self.faults.push(Fault { at_ms, kind: FaultKind::FlipBits(store) });
+        }
+    }
+
+    /// Adds the binary protocol, logins and onlookers, which came later, too, with draws of their own.
+    fn add_protocols(&mut self) {
+        let random = &mut Prng::new(self.seed ^ PROTOCOLS_SEED);
+        self.habits.packets = random.below(5) == 0;
+        self.habits.logs_in = random.below(8) == 0;
+        let (at_ms, time_ms) = (random.below(LAST_FAULT_MS), 1 + random.below(2_000));
+        if self.habits.logs_in && random.below(2) == 0 {
+            self.faults.push(Fault { at_ms, kind: FaultKind::DamageRules(time_ms) });
+        }
+        if random.below(8) == 0 {
+            let onlooker = Hostile::ONLOOKERS[random.below(3) as usize];
+            let frontend = random.below(self.deployment.frontends as u64) as usize;
+            self.faults.push(Fault { at_ms, kind: FaultKind::Hostile(onlooker, frontend) });
         }
     }
 
@@ -373,6 +402,8 @@ impl Scenario {
             format!("{} workers", deployment.workers),
             format!("{:?}", deployment.path),
         ]);
+        let habits = [(self.habits.packets, "packets"), (self.habits.logs_in, "logins")];
+        kinds.extend(habits.iter().filter(|(has, _)| *has).map(|(_, name)| (*name).to_owned()));
         match deployment.servers {
             0 if deployment.is_small => kinds.insert("little memory".to_owned()),
             0 => false,
@@ -611,6 +642,8 @@ impl fmt::Display for Scenario {
 
 /// Separates the draws of flipped bits from all others.
 const FLIPS_SEED: u64 = 0x666c_6970_7065_6421;
+/// Separates the draws of protocols, logins and onlookers from all others.
+const PROTOCOLS_SEED: u64 = 0x7072_6f74_6f63_6f6c;
 /// The dictionaries of which a training takes one.
 pub const DICTIONARIES: usize = 4;
 /// The longest drain of a frontend.

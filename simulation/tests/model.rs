@@ -24,7 +24,7 @@ fn draw(random: &mut Prng) -> Vec<u8> {
     let flags = random.below(1_000);
     // Long enough that nothing expires during the test.
     let exptime = [0, 5_000, 8_000][random.below(3) as usize];
-    let cas = 1 + random.below(60);
+    let cas = if random.below(8) == 0 { 0 } else { 1 + random.below(60) };
     let number = random.below(1_000);
     let store = |verb: &str| format!("{verb} {key} {flags} {exptime} {bytes}\r\n{value}\r\n");
     // Whether memcached pads a number that gets shorter depends on its background threads, so none does here.

@@ -599,16 +599,23 @@ impl Session {
 
     async fn count_packet(&mut self, to: ReplyTo, arithmetic: &binary::Arithmetic<'_>) {
         let binary::Arithmetic { direction, key, delta, initial, exptime_s, cas } = *arithmetic;
-        let letters: &[u8] = if exptime_s.is_some() { b"N C c" } else { b"C c" };
+        // The CAS number 0 stands for none.
+        let compare = (cas != 0).then_some(cas);
+        let letters: &[u8] = match (exptime_s, compare) {
+            (Some(_), Some(_)) => b"N C c",
+            (Some(_), None) => b"N c",
+            (None, Some(_)) => b"C c",
+            (None, None) => b"c",
+        };
         let mut flags = MetaFlags::from_letters(letters);
         flags.vivify_exptime_s = exptime_s;
-        (flags.delta, flags.initial, flags.compare) = (delta, initial, Some(cas));
+        (flags.delta, flags.initial, flags.compare) = (delta, initial, compare);
         let meta = Meta { key: MetaKey::from_packet(key), flags };
         let command = MetaArithmetic { meta, direction };
         let outcome = match self.count_in_store(&command).await {
             Ok(Count::NonNumeric) => {
                 let key = &command.meta.key;
-                self.count_logical(key, direction, delta, Some(cas), None, None).await
+                self.count_logical(key, direction, delta, compare, None, None).await
             }
             other => other,
         };

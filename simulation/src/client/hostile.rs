@@ -33,10 +33,16 @@ pub enum Hostile {
     SlowWriters,
     /// Has many connections, each of which asks for a large value and reads nothing.
     NeverReaders,
+    /// Watches what all clients do.
+    Watcher,
+    /// Watches, and reads nothing.
+    DeafWatcher,
+    /// Asks for everything that a server tells of itself and its items.
+    Curious,
 }
 
 impl Hostile {
-    /// Every kind.
+    /// The kinds that are drawn with other faults.
     pub const ALL: [Hostile; 10] = [
         Hostile::Garbage,
         Hostile::HalfValues,
@@ -49,6 +55,9 @@ impl Hostile {
         Hostile::SlowWriters,
         Hostile::NeverReaders,
     ];
+
+    /// The kinds that look at what others do.
+    pub const ONLOOKERS: [Hostile; 3] = [Hostile::Watcher, Hostile::DeafWatcher, Hostile::Curious];
 
     /// Returns whether this client holds memory of the server for values in flight.
     pub fn holds_memory(self) -> bool {
@@ -183,6 +192,18 @@ async fn act(
             }
         }
         Hostile::Crowd | Hostile::SlowWriters | Hostile::NeverReaders => {}
+        Hostile::Watcher => {
+            connection.write_all(WATCH).await?;
+            while connection.read(&mut space).await? > 0 {}
+        }
+        Hostile::DeafWatcher => {
+            connection.write_all(WATCH).await?;
+            std::future::pending::<()>().await;
+        }
+        Hostile::Curious => {
+            connection.write_all(QUESTIONS).await?;
+            while connection.read(&mut space).await? > 0 {}
+        }
         Hostile::Greedy => be_greedy(connection, random, &mut space).await?,
         Hostile::TooLong => {
             let key = "k".repeat(1 + random.below(5_000) as usize);
@@ -225,6 +246,12 @@ async fn be_greedy(connection: &Endpoint, random: &mut Prng, space: &mut [u8]) -
     Ok(())
 }
 
+const WATCH: &[u8] = b"watch fetchers mutations evictions connevents deletions\r\n";
+/// None of these changes anything.
+const QUESTIONS: &[u8] = b"stats\r\nstats settings\r\nstats items\r\nstats slabs\r\nstats sizes\r\n\
+    stats conns\r\nstats rebate\r\nstats dictionaries\r\nstats cachedump 1 10\r\nlru_crawler metadump all\r\n\
+    lru_crawler mgdump all\r\nme reg:0\r\nme app:1\r\nversion\r\nmn\r\nverbosity 1\r\nslabs automove 0\r\n\
+    lru_crawler crawl all\r\nstats detail dump\r\nlru_crawler tocrawl 5\r\n";
 /// The connections of a client that has many.
 const CONNECTIONS: usize = 70;
 /// The gets that each connection of [`Hostile::NeverReaders`] sends, and the length of the value (bytes).

@@ -1,6 +1,7 @@
 //! A well-behaved client: it sends requests, several at once on one connection, reads every answer, and records both.
 
 mod hostile;
+mod packets;
 mod stream;
 mod wire;
 
@@ -34,6 +35,8 @@ pub struct Client {
     missed: Vec<String>,
     values: u64,
     connections: u64,
+    /// True if the current connection uses the binary protocol.
+    speaks_packets: bool,
 }
 
 /// What clients do.
@@ -55,6 +58,10 @@ pub struct Habits {
     pub expire: bool,
     /// True if a client sometimes deletes all items.
     pub flush: bool,
+    /// True if half of the connections use the binary protocol.
+    pub packets: bool,
+    /// True if the servers know clients by their login.
+    pub logs_in: bool,
 }
 
 pub(super) const REGISTER: &str = "reg:";
@@ -67,6 +74,17 @@ const LONG_LIFE_S: u32 = 40 * 24 * 60 * 60;
 
 /// The life of items that clients write together, of which no run reaches the end (s).
 const SHARED_LIFE_S: u32 = 7_200;
+
+/// The user and the password of clients that log in.
+pub const USER: &str = "client";
+/// See [`USER`].
+pub const PASSWORD: &str = "not-a-secret";
+
+/// Returns the login of a text client, which is answered `STORED`.
+pub fn login_line() -> Vec<u8> {
+    let login = format!("{USER} {PASSWORD}");
+    format!("set login 0 0 {}\r\n{login}\r\n", login.len()).into_bytes()
+}
 
 /// The time after which a client gives a connection up.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -93,6 +111,7 @@ impl Client {
             missed: Vec::new(),
             values: 0,
             connections: 0,
+            speaks_packets: false,
         }
     }
 
@@ -119,6 +138,10 @@ impl Client {
     /// Sends batches until the connection is given up, or there are no more. Returns how many are left.
     async fn converse(&mut self, connection: &Stream, mut left: u64) -> u64 {
         let mut answers = Answers::new(connection);
+        self.speaks_packets = self.habits.packets && self.chance(2);
+        if self.habits.logs_in && !self.log_in(connection, &mut answers).await {
+            return left.saturating_sub(1);
+        }
         // Some connections end in order, so that others begin.
         let most = 1 + self.random.below(12);
         for place in 0..most {
@@ -140,6 +163,37 @@ impl Client {
             }
         }
         left
+    }
+
+    /// Logs in. Returns whether that has succeeded.
+    async fn log_in(&self, connection: &Stream, answers: &mut Answers<'_>) -> bool {
+        let mut bytes = Vec::new();
+        match self.speaks_packets {
+            true => packets::write_login(&mut bytes),
+            false => bytes.extend(login_line()),
+        }
+        let exchange = async {
+            connection.write_all(&bytes).await?;
+            match self.speaks_packets {
+                true => answers.packet_of_login().await,
+                false => answers.line_of_login().await,
+            }
+        };
+        let ended = tokio::time::timeout(PATIENCE, exchange).await;
+        match ended {
+            Ok(Ok(())) => return true,
+            Ok(Err(Broken::Wrong(what))) => {
+                self.world.problem(format!("client {}: {what}", self.number));
+            }
+            Ok(Err(Broken::Ended(error))) => {
+                let number = self.number;
+                self.world.trace.note(format_args!("client {number} is not logged in: {error}"));
+            }
+            Err(_) => {
+                self.world.trace.note(format_args!("client {} gives up its login", self.number));
+            }
+        }
+        false
     }
 
     /// Sends a batch and reads its answers. Returns whether the connection can be used further.
@@ -267,6 +321,7 @@ impl Client {
 
     fn draw(&mut self) -> Request {
         let style = match self.random.below(3) {
+            _ if self.speaks_packets => Style::Packets,
             0 => Style::Plain,
             1 => Style::Classic,
             _ => Style::Meta,
@@ -284,6 +339,8 @@ impl Client {
             0..6 => self.draw_register(style),
             6..8 => self.draw_counter(style),
             8..10 => self.draw_list(style),
+            // Only meta commands work on these items together.
+            _ if self.speaks_packets => self.draw_register(style),
             _ => self.draw_shared(),
         }
     }

@@ -25,6 +25,8 @@ pub(super) enum Style {
     /// Classic commands, and gets without CAS numbers.
     Plain,
     Meta,
+    /// The binary protocol, which a connection keeps.
+    Packets,
 }
 
 /// Returns the flags that go with a value, so that they can be checked too.
@@ -38,6 +40,13 @@ pub(super) fn flags(value: &[u8]) -> u32 {
 
 impl Request {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
+        match self.style {
+            Style::Packets => self.write_packets(out),
+            Style::Classic | Style::Plain | Style::Meta => self.write_lines(out),
+        }
+    }
+
+    fn write_lines(&self, out: &mut Vec<u8>) {
         let key = self.keys.first().map(String::as_str).unwrap_or_default();
         let is_meta = self.style == Style::Meta;
         let line = match &self.ask {
@@ -73,7 +82,7 @@ impl Request {
     }
 
     /// Returns the expiry time as it is sent: a long life as the date at its end.
-    fn exptime(&self) -> u64 {
+    pub(super) fn exptime(&self) -> u64 {
         let life_s = u64::from(self.exptime_s);
         if life_s > THIRTY_DAYS_S { self.unix_s + life_s } else { life_s }
     }
@@ -145,7 +154,7 @@ impl<'c> Answers<'c> {
         Ok(())
     }
 
-    async fn line(&mut self) -> Result<String, Broken> {
+    pub(super) async fn line(&mut self) -> Result<String, Broken> {
         loop {
             let rest = &self.input[self.start..];
             if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
@@ -161,18 +170,28 @@ impl<'c> Answers<'c> {
         }
     }
 
-    async fn data(&mut self, bytes: usize) -> Result<Bytes, Broken> {
-        while self.input.len() - self.start < bytes + 2 {
+    /// Returns the next bytes, and leaves them where they are.
+    pub(super) async fn bytes(&mut self, count: usize) -> io::Result<&[u8]> {
+        while self.input.len() - self.start < count {
             self.fill().await?;
         }
-        let data = &self.input[self.start..self.start + bytes + 2];
+        Ok(&self.input[self.start..self.start + count])
+    }
+
+    /// Passes over bytes that were read.
+    pub(super) fn skip(&mut self, count: usize) {
+        self.start += count;
+    }
+
+    async fn data(&mut self, bytes: usize) -> Result<Bytes, Broken> {
+        let data = self.bytes(bytes + 2).await?;
         if !data.ends_with(b"\r\n") {
             return Err(Broken::Wrong(format!(
                 "{bytes} bytes of a value do not end in a line end"
             )));
         }
         let value = data[..bytes].into();
-        self.start += bytes + 2;
+        self.skip(bytes + 2);
         Ok(value)
     }
 
@@ -184,6 +203,9 @@ impl<'c> Answers<'c> {
 
     /// Reads the answers to a request: one for each of its keys.
     pub(super) async fn next(&mut self, request: &Request) -> Result<Vec<Answer>, Broken> {
+        if request.style == Style::Packets {
+            return self.next_packets(request).await;
+        }
         let line = self.line().await?;
         if line.starts_with("SERVER_ERROR") || line.starts_with("ERROR Too many") {
             self.note_error(line)?;
@@ -224,8 +246,21 @@ impl<'c> Answers<'c> {
         Ok(vec![answer])
     }
 
+    /// Reads the answer to the login of a text client.
+    pub(super) async fn line_of_login(&mut self) -> Result<(), Broken> {
+        let line = self.line().await?;
+        if line.starts_with("ERROR Too many") {
+            self.note_error(line)?;
+            return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+        }
+        match line.as_str() {
+            "STORED" => Ok(()),
+            _ => Err(Broken::Wrong(format!("the login is answered {line:?}"))),
+        }
+    }
+
     /// Records an error. Clients must not learn where the servers behind a frontend are.
-    fn note_error(&mut self, line: String) -> Result<(), Broken> {
+    pub(super) fn note_error(&mut self, line: String) -> Result<(), Broken> {
         if line.contains(SUBNET) {
             return Err(Broken::Wrong(format!("an error tells an address: {line:?}")));
         }
@@ -291,14 +326,14 @@ fn meta_answer(request: &Request, facts: &[&str], value: Bytes) -> Option<Answer
 }
 
 /// Checks the flags of a value. Those of appended values are those of their beginning, and are not checked.
-fn check_flags(key: &str, value: &[u8], found: Option<u64>) -> Result<(), Broken> {
+pub(super) fn check_flags(key: &str, value: &[u8], found: Option<u64>) -> Result<(), Broken> {
     if key.starts_with(super::REGISTER) && found != Some(flags(value).into()) {
         return Err(Broken::Wrong(format!("the value of {key} has the flags {found:?}")));
     }
     Ok(())
 }
 
-fn wrong(request: &Request, line: &str) -> Broken {
+pub(super) fn wrong(request: &Request, line: &str) -> Broken {
     let mut text = Vec::new();
     request.write(&mut text);
     text.truncate(80);

@@ -125,10 +125,12 @@ impl Memcached {
         let client_flags = flags.number(b'F').unwrap_or(0);
         let mode = flags.argument(b'M').and_then(|mode| mode.first()).copied();
         let old = self.find(key).cloned();
-        let compare: Option<u64> = flags.number(b'C');
+        let extends = matches!(mode, Some(b'A' | b'a' | b'P' | b'p'));
+        // An append or prepend takes the CAS number 0 for none.
+        let compare: Option<u64> = flags.number(b'C').filter(|cas| *cas != 0 || !extends);
         let refused: Option<&[u8]> = match (mode, compare, &old) {
             (Some(b'E' | b'e'), _, Some(_)) => Some(b"NS"),
-            (Some(b'A' | b'a' | b'P' | b'p'), _, None) => Some(b"NS"),
+            (_, _, None) if extends => Some(b"NS"),
             (Some(b'R' | b'r'), None, None) => Some(b"NS"),
             // An add stores where there is nothing to compare with.
             (Some(b'E' | b'e'), _, None) => None,
@@ -193,7 +195,9 @@ impl Memcached {
             self.put(key, initial.to_string().into_bytes(), 0, expires_s);
             return self.answer_count(key, &flags, out);
         };
-        let is_other = flags.number(b'C').is_some_and(|compare: u64| compare != old.cas);
+        // The CAS number 0 stands for none here.
+        let is_other =
+            flags.number(b'C').is_some_and(|compare: u64| compare != 0 && compare != old.cas);
         // An empty value is no number, whatever its CAS number.
         if is_other && !old.value.is_empty() {
             return flags.answer(b"EX", key, None, out);

@@ -190,6 +190,8 @@ impl Run {
             // A stopped process also stops its clock. A flush without an answer may come in any later round.
             expire: false,
             flush: false,
+            packets: true,
+            logs_in: false,
         };
         for number in 0..self.options.clients {
             let frontends = self.servers.borrow().frontends();

@@ -91,6 +91,7 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
             servers.change_keys(|file| file.damage());
             servers.change_keys(KeyFile::activate_newest);
         }
+        FaultKind::DamageRules(time_ms) => damage_rules(servers, time(time_ms)).await,
         FaultKind::FlipBits(store) => servers.flip_bits(store),
         FaultKind::Unlist(server, time_ms) => {
             servers.list(server, false);
@@ -98,6 +99,13 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
             servers.list(server, true);
         }
     }
+}
+
+/// Damages the file with the rules about clients for a time.
+async fn damage_rules(servers: &Servers, time: Duration) {
+    servers.change_rules(|file| file.damage());
+    sleep(time).await;
+    servers.change_rules(|file| file.write());
 }
 
 /// Ends a frontend in order, and starts it again.

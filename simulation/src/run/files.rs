@@ -1,5 +1,5 @@
-//! The files of a run: the keys of sealed values, which all frontends read, and the items of an embedded store. They
-//! are real files in the folder for temporary files.
+//! The files of a run: the keys of sealed values and the rules about clients, which all frontends read, and the items
+//! of an embedded store. They are real files in the folder for temporary files.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::{env, fs, io, process};
 use server::config::Flag;
 use units::Prng;
 
+use crate::client::{PASSWORD, USER};
 use crate::scenario::{FileDamage, Mistake};
 use crate::trace::FILE_PREFIX;
 
@@ -77,6 +78,48 @@ impl Drop for KeyFile {
     fn drop(&mut self) {
         // A file that stays in the folder for temporary files does no harm.
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The file with the rules about clients (`server.access_file`). It is removed with this.
+pub(super) struct AccessFile(PathBuf);
+
+impl AccessFile {
+    pub(super) fn new() -> io::Result<Self> {
+        let file = Self(unused_path("access"));
+        file.write()?;
+        Ok(file)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Writes the rules: whoever logs in may do what well-behaved clients do.
+    pub(super) fn write(&self) -> io::Result<()> {
+        fs::write(&self.0, Self::text())
+    }
+
+    /// Leaves only a part of the file, as a copy that was interrupted does.
+    pub(super) fn damage(&self) -> io::Result<()> {
+        fs::write(&self.0, &Self::text()[..DAMAGED_BYTES])
+    }
+
+    fn text() -> String {
+        format!(
+            "[roles.client]\ncommands = [\"read\", \"write\", \"delete\", \"flush\"]\n\
+             [[users]]\nrole = \"client\"\nname = \"{USER}\"\npassword = \"{PASSWORD}\"\n"
+        )
+    }
+}
+
+/// The bytes of the rules that a copy has left: they end within the name of a class of commands.
+const DAMAGED_BYTES: usize = 40;
+
+impl Drop for AccessFile {
+    fn drop(&mut self) {
+        // A file that stays in the folder for temporary files does no harm.
+        let _ = fs::remove_file(&self.0);
     }
 }
 

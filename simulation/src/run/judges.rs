@@ -1,5 +1,6 @@
 //! Judges of a run apart from the history: waits, memory, recovery, leaks, and what health pages and metrics say.
 
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -7,8 +8,9 @@ use server::simulated::SimulatedServer;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::servers::{Servers, frontend_host, store_host};
+use crate::client::login_line;
 use crate::history::Ask;
-use crate::network::Host;
+use crate::network::{Endpoint, Host};
 use crate::scenario::{FaultKind, Scenario};
 use crate::world::World;
 
@@ -85,7 +87,8 @@ pub(super) async fn judge_end(world: &Rc<World>, scenario: &Scenario, servers: &
     // A set and a get of each key make four trips each.
     let check_max = Duration::from_millis(END_KEYS * 8 * scenario.network_ms());
     for frontend in 0..servers.count() {
-        if let Err(problem) = timeout(RECOVERY_MAX + check_max, is_served(world, frontend))
+        let served = is_served(world, frontend, scenario.habits.logs_in);
+        if let Err(problem) = timeout(RECOVERY_MAX + check_max, served)
             .await
             .unwrap_or_else(|_| Err("it does not answer".to_owned()))
         {
@@ -101,7 +104,8 @@ pub(super) async fn judge_end(world: &Rc<World>, scenario: &Scenario, servers: &
     // A server that was away may have items of keys that others have now.
     let may_be_old = scenario.rules().old_items_may_return;
     for key in servers.flipped().into_iter().filter(|_| !may_be_old) {
-        judge_flipped(world, servers, &String::from_utf8_lossy(&key)).await;
+        let logs_in = scenario.habits.logs_in;
+        judge_flipped(world, servers, &String::from_utf8_lossy(&key), logs_in).await;
     }
     // Connections that were lost are given up by the system, and values that were begun by the server.
     sleep(scenario.end_max()).await;
@@ -133,10 +137,13 @@ pub(super) async fn judge_end(world: &Rc<World>, scenario: &Scenario, servers: &
 }
 
 /// Sets and gets some keys through a frontend, so that every server of the ring is used.
-async fn is_served(world: &World, frontend: usize) -> Result<(), String> {
+async fn is_served(world: &World, frontend: usize, logs_in: bool) -> Result<(), String> {
     let network = world.net.of_host(Host(99));
     let connection = network.connect_to(&frontend_host(frontend).memcached()).await;
     let connection = connection.map_err(|error| error.to_string())?;
+    if logs_in {
+        log_in(&connection).await.map_err(|error| error.to_string())?;
+    }
     let mut space = [0; 256];
     for key in 0..END_KEYS {
         let command = format!("set end:{key} 0 0 2\r\nok\r\nget end:{key}\r\n");
@@ -159,10 +166,11 @@ async fn is_served(world: &World, frontend: usize) -> Result<(), String> {
 
 /// Reads a key in whose value a bit was flipped. If that is a miss, the item must be gone, so that it can be added. The
 /// first read may find a connection that is lost, so that nothing is removed.
-async fn judge_flipped(world: &World, servers: &Servers, key: &str) {
+async fn judge_flipped(world: &World, servers: &Servers, key: &str, logs_in: bool) {
     let is_there = || servers.flipped().iter().any(|left| left == key.as_bytes());
     for _ in 0..FLIPPED_READS {
-        let is_missed = matches!(timeout(RECOVERY_MAX, is_missed(world, key)).await, Ok(Ok(true)));
+        let read = timeout(RECOVERY_MAX, is_missed(world, key, logs_in)).await;
+        let is_missed = matches!(read, Ok(Ok(true)));
         if !is_missed || !is_there() {
             return;
         }
@@ -171,13 +179,33 @@ async fn judge_flipped(world: &World, servers: &Servers, key: &str) {
 }
 
 /// Gets a key through the first frontend. Returns whether that is a miss.
-async fn is_missed(world: &World, key: &str) -> std::io::Result<bool> {
+async fn is_missed(world: &World, key: &str, logs_in: bool) -> io::Result<bool> {
     let network = world.net.of_host(Host(99));
     let connection = network.connect_to(&frontend_host(0).memcached()).await?;
+    if logs_in {
+        log_in(&connection).await?;
+    }
     connection.write_all(format!("get {key}\r\n").as_bytes()).await?;
     let mut space = [0; 64];
     let bytes = connection.read(&mut space).await?;
     Ok(space[..bytes].starts_with(b"END"))
+}
+
+/// Logs in on a connection that has just begun.
+async fn log_in(connection: &Endpoint) -> io::Result<()> {
+    connection.write_all(&login_line()).await?;
+    let mut answer = Vec::new();
+    let mut space = [0; 64];
+    while !answer.ends_with(b"\r\n") {
+        match connection.read(&mut space).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            bytes => answer.extend_from_slice(&space[..bytes]),
+        }
+    }
+    match &answer[..] {
+        b"STORED\r\n" => Ok(()),
+        _ => Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned())),
+    }
 }
 
 /// Compares the metrics of a frontend with what the clients know.

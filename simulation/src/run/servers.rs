@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use units::{ByteCount, Prng};
 
 use super::dictionaries;
-use super::files::{ConfigFile, ItemFile, KeyFile};
+use super::files::{AccessFile, ConfigFile, ItemFile, KeyFile};
 use crate::accelerator::Accelerator;
 use crate::disk::HostDisk;
 use crate::memcached::{self, Memcached};
@@ -37,6 +37,8 @@ pub(super) struct Servers {
     accelerators: Vec<Arc<Accelerator>>,
     /// The keys of sealed values, where values are sealed.
     keys: Option<RefCell<KeyFile>>,
+    /// The rules about clients, if these log in.
+    rules: Option<AccessFile>,
     /// The file with the items of the embedded store, if it keeps them.
     items: Option<ItemFile>,
     /// The configuration that new frontends get.
@@ -47,7 +49,7 @@ pub(super) struct Servers {
     disk: Arc<HostDisk>,
     /// True once the disk has been in trouble: what was saved may then not be loaded.
     was_disk_troubled: Cell<bool>,
-    /// The frontends that did not start because of the disk.
+    /// The frontends that did not start because of the disk, or of a file that is damaged.
     not_started: RefCell<BTreeSet<usize>>,
 }
 
@@ -72,7 +74,11 @@ impl Servers {
         let is_sealed = deployment.path != ValuePath::Compress;
         let keys = is_sealed.then(KeyFile::new).transpose();
         let keys = keys.map_err(|error| format!("no file for keys: {error}"))?;
+        let rules = scenario.habits.logs_in.then(AccessFile::new).transpose();
+        let rules = rules.map_err(|error| format!("no file for rules: {error}"))?;
         let items = deployment.keeps_items.then(ItemFile::new);
+        let mut config = config(&deployment, keys.as_ref(), items.as_ref());
+        config.server.access_file = rules.as_ref().map(|rules| rules.path().to_owned());
         let accelerator =
             |index: usize| Arc::new(Accelerator::new(scenario.seed ^ (index as u64 + 1) << 40));
         let servers = Self {
@@ -82,8 +88,9 @@ impl Servers {
             frontends: RefCell::default(),
             stores: RefCell::default(),
             accelerators: (0..deployment.frontends).map(accelerator).collect(),
-            config: RefCell::new(config(&deployment, keys.as_ref(), items.as_ref())),
+            config: RefCell::new(config),
             items,
+            rules,
             keys: keys.map(RefCell::new),
             listed: RefCell::new(vec![true; deployment.servers]),
             config_file: ConfigFile::new(),
@@ -202,9 +209,14 @@ impl Servers {
         }
     }
 
-    /// Ends a trouble of the disk. What did not start because of it starts now.
+    /// Ends a trouble of the disk.
     pub(super) fn end_disk_trouble(&self) {
         self.disk.set_trouble(None, 0);
+        self.start_again();
+    }
+
+    /// Starts the frontends that did not start because of a file, as whoever watches over processes does.
+    fn start_again(&self) {
         let not_started = std::mem::take(&mut *self.not_started.borrow_mut());
         for index in not_started {
             self.restart(Server::Frontend(index));
@@ -273,6 +285,16 @@ impl Servers {
             self.world.problem(format!("the file with keys cannot be written: {error}"));
         }
         self.each(|_, server| server.reload_value_keys());
+    }
+
+    /// Changes the file with the rules about clients, and has all frontends read it again.
+    pub(super) fn change_rules(&self, change: impl FnOnce(&AccessFile) -> io::Result<()>) {
+        let Some(rules) = &self.rules else { return };
+        if let Err(error) = change(rules) {
+            self.world.problem(format!("the file with rules cannot be written: {error}"));
+        }
+        self.each(|_, server| server.reload_access());
+        self.start_again();
     }
 
     /// Returns whether none of the ring's servers can answer. Without a ring, there is nothing to answer.
