@@ -60,6 +60,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and (eq $v.mode "sidecar") (not $v.sidecar.containers) -}}
 {{- fail "mode sidecar needs sidecar.containers: your containers" -}}
 {{- end -}}
+{{- if and $v.otlp.secretName (not $v.otlp.address) -}}
+{{- fail "otlp.secretName is set and otlp.address is not: there is no collector to send it to" -}}
+{{- end -}}
 {{- if and $v.autoscaling.enabled (ne $v.mode "frontend") -}}
 {{- fail (printf "autoscaling.enabled is for mode frontend only: with mode %s others know the pods by name" $v.mode) -}}
 {{- end -}}
@@ -121,6 +124,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- if $v.valueKeys.secretName -}}
 {{- $_ := set $config "values" (dict "path" (list "compress" "encrypt") "keys" "/etc/rebate/keys/keys") -}}
+{{- end -}}
+{{- if $v.otlp.address -}}
+{{- $otlp := dict "address" $v.otlp.address -}}
+{{- if $v.otlp.secretName -}}{{- $_ := set $otlp "headers_file" "/etc/rebate/otlp/headers" -}}{{- end -}}
+{{- $_ := set $config "otlp" $otlp -}}
 {{- end -}}
 {{- /* A value of JSON is one of TOML. toToml would write whole numbers as 2.0. */ -}}
 {{- range $section, $keys := mergeOverwrite $config (deepCopy $v.config) }}
