@@ -202,10 +202,16 @@ class Simulator(unittest.TestCase):
         # There are so few requests that no replication has a percentile.
         self.assertIs(sim.run("steady", precision=0.9, **ask).run("accelflow").precise, False)
 
-    def test_the_notebook_goes_with_the_package(self) -> None:
-        """Runs the code of the notebook on numbers that were not simulated, without drawing figures."""
+    def test_the_notebooks_go_with_the_package(self) -> None:
+        """Runs the code of the notebooks on numbers that were not simulated, without drawing figures."""
         names = ["CPost", "ReadH", "StoreP", "Follow", "Login", "CUrls", "UniqId", "RegUsr", "all"]
         one = sim.Interval(1e6, 9e5, 1.1e6)
+
+        class Values(dict[tuple[str, str], sim.Interval]):
+            """The percentiles of the services, and any fact that is asked for."""
+
+            def __missing__(self, key: tuple[str, str]) -> sim.Interval:
+                return one
 
         def made(plan: sim.Plan) -> list[sim.Run]:
             chosen = plan.architectures or sim.COMPARED
@@ -221,7 +227,7 @@ class Simulator(unittest.TestCase):
                     verdict="steady",
                     reason=None,
                     precise=None,
-                    values={(of, "p99_ns"): one for of in names},
+                    values=Values({(of, "p99_ns"): one for of in names}),
                     reductions={other: cut for other in chosen if other != name},
                 )
                 for name in chosen
@@ -240,22 +246,29 @@ class Simulator(unittest.TestCase):
         except ImportError as missing:
             self.absent(missing)
         self.assertTrue(pandas)
-        plot = mock.MagicMock()
-        plot.subplots.return_value = (mock.MagicMock(), mock.MagicMock())
-        drawn = {"matplotlib": mock.MagicMock(pyplot=plot), "matplotlib.pyplot": plot}
+
+        def subplots(rows: int = 1, columns: int = 1, **options: object) -> tuple[object, object]:
+            axes = [mock.MagicMock() for _ in range(rows * columns)]
+            return mock.MagicMock(), axes if len(axes) > 1 else axes[0]
+
+        figures = {"accelerometer": 3, "accelflow": 4, "arcalis": 2, "cache-services": 2, "offload-runtime": 3}
         folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "notebooks")
-        with open(os.path.join(folder, "accelflow.ipynb")) as file:
-            cells = [cell for cell in json.load(file)["cells"] if cell["cell_type"] == "code"]
-        self.assertGreater(len(cells), 4)
-        home, scope = os.getcwd(), {"__name__": "notebook", "print": lambda *_: None}
-        os.chdir(folder)
-        try:
-            with mock.patch.dict("sys.modules", drawn), mock.patch.object(sim, "points", points):
-                for cell in cells:
-                    exec("".join(cell["source"]), scope)
-        finally:
-            os.chdir(home)
-        self.assertEqual(plot.subplots.call_count, 4)
+        self.assertEqual(sorted(os.listdir(folder)), [f"{name}.ipynb" for name in sorted(figures)])
+        for name, count in figures.items():
+            plot = mock.MagicMock()
+            plot.subplots.side_effect = subplots
+            drawn = {"matplotlib": mock.MagicMock(pyplot=plot), "matplotlib.pyplot": plot}
+            with open(os.path.join(folder, f"{name}.ipynb")) as file:
+                cells = [cell for cell in json.load(file)["cells"] if cell["cell_type"] == "code"]
+            home, scope = os.getcwd(), {"__name__": "notebook", "print": lambda *_: None}
+            os.chdir(folder)
+            try:
+                with mock.patch.dict("sys.modules", drawn), mock.patch.object(sim, "points", points):
+                    for cell in cells:
+                        exec("".join(cell["source"]), scope)
+            finally:
+                os.chdir(home)
+            self.assertEqual(plot.subplots.call_count, count, name)
 
     def test_other_threads_run_and_an_interrupt_ends_it(self) -> None:
         simulate = sim._rebate.simulate
