@@ -53,6 +53,8 @@ if [ "${1:-build}" = release ]; then
   PATH="$PATH:${GOBIN:-$HOME/go/bin}"
   command -v nfpm >/dev/null || go install github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.2
   command -v helm >/dev/null || go install helm.sh/helm/v3/cmd/helm@v3.22.0
-  python3 -c 'import kubernetes_validate' 2>/dev/null ||
-    python3 -m pip install --user --break-system-packages --quiet kubernetes-validate
+  PATH="$PATH:$HOME/.local/bin"
+  pip_install() { python3 -m pip install --user --break-system-packages --quiet "$1"; }
+  python3 -c 'import kubernetes_validate' 2>/dev/null || pip_install kubernetes-validate
+  command -v maturin >/dev/null || pip_install 'maturin>=1.9,<2'
 fi
