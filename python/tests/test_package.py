@@ -214,7 +214,8 @@ class Simulator(unittest.TestCase):
                 return one
 
         def made(plan: sim.Plan) -> list[sim.Run]:
-            chosen = plan.architectures or sim.COMPARED
+            compared = {"arcalis": ("cpu", "near-cache", "on-chip", "upi", "pcie")}
+            chosen = plan.architectures or compared.get(plan.spec, sim.COMPARED)
             cut = sim.Reduction(sim.Interval(0.5, 0.4, 0.6), sim.Interval(0.5, 0.4, 0.6))
             return [
                 sim.Run(
