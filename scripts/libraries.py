@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Prints which libraries are in the program: their licences, each text once, or a list in CycloneDX's form.
 
-Usage: scripts/libraries.py licences TARGET
+Usage: scripts/libraries.py licences TARGET [CRATE]
        scripts/libraries.py cyclonedx TARGET
 
-Only what is linked is listed, not what builds and tests need. SOURCE_DATE_EPOCH is the date of the list.
+CRATE is the workspace's crate that is built; the program is cli. Only what is linked is listed, not what builds and tests
+need. SOURCE_DATE_EPOCH is the date of the list.
 """
 
 import datetime
@@ -25,9 +26,9 @@ def run(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
 
 
-def crates_of(target):
-    """The crates of the program, those of the workspace too, and the ids that each depends on."""
-    tree = run("cargo", "tree", "--locked", "-p", "cli", "-e", "normal", "--target", target,
+def crates_of(target, crate="cli"):
+    """The crates of the program, or of another crate of the workspace, those of the workspace too, and the ids that each depends on."""
+    tree = run("cargo", "tree", "--locked", "-p", crate, "-e", "normal", "--target", target,
                "--prefix", "none", "--format", "{p}")
     wanted = {tuple(line.split()[:2]) for line in tree.splitlines() if line}
     everything = json.loads(run("cargo", "metadata", "--locked", "--format-version", "1",
@@ -51,15 +52,15 @@ def texts_of(crate):
             yield path.read_text(encoding="utf-8", errors="replace").strip()
 
 
-def licences(target):
+def licences(target, crate="cli"):
     users, without = defaultdict(list), []
     print("Rebate contains these libraries, under these licences:\n")
-    for crate in crates_of(target)[0]:
-        if not crate["source"]:
+    for library in crates_of(target, crate)[0]:
+        if not library["source"]:
             continue
-        label = f"{crate['name']} {crate['version']}"
-        print(f"  {label}: {crate['license'] or 'see its text'}")
-        texts = list(texts_of(crate))
+        label = f"{library['name']} {library['version']}"
+        print(f"  {label}: {library['license'] or 'see its text'}")
+        texts = list(texts_of(library))
         for text in texts:
             users[text].append(label)
         if not texts:
@@ -114,10 +115,12 @@ def cyclonedx(target):
 
 def main():
     forms = {"licences": licences, "cyclonedx": cyclonedx}
-    if len(sys.argv) != 3 or sys.argv[1] not in forms:
+    # A list is of the program only.
+    counts = {"licences": (3, 4), "cyclonedx": (3,)}
+    if len(sys.argv) not in counts.get(sys.argv[1] if len(sys.argv) > 1 else "", ()):
         print(__doc__, file=sys.stderr)
         return 2
-    forms[sys.argv[1]](sys.argv[2])
+    forms[sys.argv[1]](*sys.argv[2:])
     return 0
 
 

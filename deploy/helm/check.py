@@ -36,6 +36,7 @@ REFUSED = {
     "needs sidecar.containers": "mode=sidecar,store=memcached://10.0.0.1",
     "listens only on a Unix socket": "mode=node,store=memcached://10.0.0.1,tls.secretName=x",
     "there is no TLS": "mode=cache,tls.clientAuth=require",
+    "is reached over TLS": "mode=cache,insecure=true,otlp.address=tls://collector:4317",
     "there is no collector": "mode=cache,insecure=true,otlp.secretName=x",
     "others know the pods by name": "mode=cache,insecure=true,autoscaling.enabled=true",
     "below cpu.request": "mode=cache,insecure=true,cpu.request=2,cpu.limit=1",

@@ -21,6 +21,9 @@ struct Options {
     /// Runs only this seed, and prints its trace.
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
+    /// Runs a seed without what was added later: the binary protocol, logins and clients that look at others.
+    #[arg(long, requires = "seed")]
+    plain: bool,
     /// The faults of the run that are kept, by their numbers. Without it, all are.
     #[arg(long, value_delimiter = ',', requires = "seed")]
     faults: Option<Vec<usize>>,
@@ -90,7 +93,10 @@ fn main() -> ExitCode {
 
 /// Runs one seed, and prints what happens.
 fn run_one(seed: u64, options: &Options) -> ExitCode {
-    let mut scenario = Scenario::draw(seed);
+    let mut scenario = match options.plain {
+        true => Scenario::draw_plain(seed),
+        false => Scenario::draw(seed),
+    };
     if let Some(kept) = &options.faults {
         scenario.keep_faults(kept);
     }

@@ -21,14 +21,14 @@ fn run_alone(scenario: &Scenario) -> Outcome {
 }
 
 fn check(seed: u64) -> Outcome {
-    check_run(&Scenario::draw(seed))
+    check_run(&Scenario::draw(seed), "")
 }
 
-fn check_run(scenario: &Scenario) -> Outcome {
+fn check_run(scenario: &Scenario, flags: &str) -> Outcome {
     let seed = scenario.seed;
     let outcome = run_alone(scenario);
     let problems = outcome.problems.join("\n");
-    let repeat = format!("Repeat it: scripts/simulate --seed {seed}");
+    let repeat = format!("Repeat it: scripts/simulate --seed {seed}{flags}");
     assert!(problems.is_empty(), "{scenario}{problems}\n{repeat}");
     outcome
 }
@@ -71,7 +71,7 @@ fn seeds_with_every_kind_of_fault_find_nothing() {
 #[test]
 fn seeds_that_found_defects_find_nothing_now() {
     for seed in FOUND_DEFECTS {
-        check_run(&Scenario::draw_plain(seed));
+        check_run(&Scenario::draw_plain(seed), " --plain");
     }
 }
 

@@ -17,9 +17,9 @@ use crate::timeline::{
 #[derive(Debug)]
 pub struct Recorder {
     requests: Arc<Requests>,
-    /// The number of requests until the next that may be recorded, counting that one.
-    until_chosen: Cell<u64>,
-    /// The number of requests until the next sampled one, counting that one. It counts while slow ones are looked for.
+    /// The number of requests until the next that is looked at, counting that one.
+    until_looked_at: Cell<u64>,
+    /// The number of requests from that one until the next sampled one. 0 if it is the same.
     until_sampled: Cell<u64>,
     draws: RefCell<Prng>,
     /// The begin of the current second, and the requests in it that callers asked for.
@@ -53,40 +53,46 @@ impl Recorder {
     pub fn new(requests: Arc<Requests>, devices: Vec<Arc<str>>, seed: Option<u64>) -> Self {
         let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
         let draws = RefCell::new(Prng::new(seed));
-        let [until_chosen, until_sampled] = [0; 2].map(Cell::new);
+        let [until_looked_at, until_sampled] = [0; 2].map(Cell::new);
         let asked = Cell::default();
-        let recorder = Self { requests, until_chosen, until_sampled, draws, asked, devices };
+        let recorder = Self { requests, until_looked_at, until_sampled, draws, asked, devices };
         recorder.set_rules();
         recorder
     }
 
     /// Takes over rules that have changed.
     pub fn set_rules(&self) {
-        let gap = self.draw_gap();
-        self.until_sampled.set(gap);
-        self.until_chosen.set(if self.requests.looks_for_slow() { 1 } else { gap });
+        self.look_next(self.draw_gap());
+    }
+
+    /// Decides which request is looked at next: the next one while slow ones are looked for, and otherwise the one that
+    /// is sampled, the last of the next `gap`.
+    fn look_next(&self, gap: u64) {
+        let step = if self.requests.looks_for_slow() { 1 } else { gap };
+        self.until_looked_at.set(step);
+        self.until_sampled.set(gap - step);
     }
 
     /// Returns whether the next request is to be recorded, and why.
     #[inline]
     pub fn choose(&self) -> Option<Chosen> {
-        let left = self.until_chosen.get() - 1;
-        self.until_chosen.set(left);
-        if left == 0 { Some(self.choose_this()) } else { None }
+        let left = self.until_looked_at.get() - 1;
+        self.until_looked_at.set(left);
+        if left == 0 { self.look() } else { None }
     }
 
     #[cold]
-    fn choose_this(&self) -> Chosen {
-        if self.requests.looks_for_slow() {
-            self.until_chosen.set(1);
-            let left = self.until_sampled.get() - 1;
-            self.until_sampled.set(left);
-            if left > 0 {
-                return Chosen::MaybeSlow;
+    fn look(&self) -> Option<Chosen> {
+        match self.until_sampled.get() {
+            0 => {
+                self.set_rules();
+                Some(Chosen::Sampled)
+            }
+            gap => {
+                self.look_next(gap);
+                self.requests.looks_for_slow().then_some(Chosen::MaybeSlow)
             }
         }
-        self.set_rules();
-        Chosen::Sampled
     }
 
     /// Makes a request that was chosen the current one of the task.

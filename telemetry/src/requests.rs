@@ -69,7 +69,7 @@ impl Requests {
         requests
     }
 
-    /// Replaces the rules. Each recorder takes over the interval of samples with [`crate::Recorder::set_rules`].
+    /// Replaces the rules. Each recorder takes them over with [`crate::Recorder::set_rules`].
     pub fn set_rules(&self, Rules { sample_every, slow: Nanos(slow_ns) }: Rules) {
         self.sample_every.store(sample_every, Ordering::Relaxed);
         self.slow_ns.store(if slow_ns == 0 { u64::MAX } else { slow_ns }, Ordering::Relaxed);

@@ -43,7 +43,7 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Nanos {
-        Nanos(since_boot().0 - self.start.0)
+        Nanos(since_boot().0.saturating_sub(self.start.0))
     }
 }
 

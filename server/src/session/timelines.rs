@@ -78,8 +78,8 @@ impl Session {
         }
     }
 
-    /// Ends the timelines of the requests whose answers were written, or could not be, since `since`. Some of the
-    /// current request's own answer may be among them.
+    /// Ends the timelines of the requests whose answers were written, or could not be, since `since`. If the current
+    /// request is recorded, a part of its own answer may have been written. It gets a stage for that.
     #[cold]
     pub(super) fn answers_are_written(&mut self, since: Instant) {
         let now = Instant::now();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use server::simulated::Connection;
 use units::Prng;
 
+use super::login_line;
 use crate::network::{Endpoint, Host};
 use crate::world::World;
 
@@ -59,6 +60,11 @@ impl Hostile {
     /// The kinds that look at what others do.
     pub const ONLOOKERS: [Hostile; 3] = [Hostile::Watcher, Hostile::DeafWatcher, Hostile::Curious];
 
+    /// Returns whether this client logs in first, if clients do. The others are strangers then.
+    fn logs_in(self) -> bool {
+        !matches!(self, Hostile::Garbage | Hostile::Crowd | Hostile::Hasty)
+    }
+
     /// Returns whether this client holds memory of the server for values in flight.
     pub fn holds_memory(self) -> bool {
         matches!(
@@ -69,18 +75,29 @@ impl Hostile {
 }
 
 /// Disturbs a frontend until the end of the disturbance.
-pub async fn disturb(world: Rc<World>, host: Host, frontend: String, kind: Hostile, seed: u64) {
+pub async fn disturb(
+    world: Rc<World>,
+    host: Host,
+    frontend: String,
+    (kind, logs_in): (Hostile, bool),
+    seed: u64,
+) {
     let mut random = Prng::new(seed);
+    // It goes in front of whatever else is sent.
+    let login = if logs_in && kind.logs_in() { login_line() } else { Vec::new() };
     if matches!(kind, Hostile::SlowWriters | Hostile::NeverReaders) {
-        return disturb_with_many(&world, host, &frontend, kind).await;
+        return disturb_with_many(&world, host, &frontend, (kind, &login)).await;
     }
     let act = async {
         let mut kept = Vec::new();
         for round in 0..ROUNDS {
             if let Ok(connection) = world.net.of_host(host).connect_to(&frontend).await {
                 let limit = Duration::from_millis(500 + random.below(4_000));
-                let _ =
-                    tokio::time::timeout(limit, act(&connection, kind, &mut random, round)).await;
+                let act = async {
+                    connection.write_all(&login).await?;
+                    act(&connection, kind, &mut random, round).await
+                };
+                let _ = tokio::time::timeout(limit, act).await;
                 // The others leave their connection, with whatever it has unread.
                 if matches!(kind, Hostile::Crowd | Hostile::HalfValues) {
                     kept.push(connection);
@@ -99,7 +116,12 @@ pub async fn disturb(world: Rc<World>, host: Host, frontend: String, kind: Hosti
 }
 
 /// Keeps many connections to a frontend until the end of the disturbance, and opens new ones for those that end.
-async fn disturb_with_many(world: &World, host: Host, frontend: &str, kind: Hostile) {
+async fn disturb_with_many(
+    world: &World,
+    host: Host,
+    frontend: &str,
+    (kind, login): (Hostile, &[u8]),
+) {
     let mut connections: Vec<Option<Endpoint>> = Vec::new();
     connections.resize_with(CONNECTIONS, || None);
     let act = async {
@@ -107,6 +129,7 @@ async fn disturb_with_many(world: &World, host: Host, frontend: &str, kind: Host
             && let Ok(connection) = world.net.of_host(host).connect_to(frontend).await
         {
             let value = vec![b'n'; LONG_BYTES];
+            let _ = connection.write_all(login).await;
             let command = format!("set hostile:inflates 0 0 {}\r\n", value.len());
             let _ = connection.write_all(command.as_bytes()).await;
             let _ = connection.write_all(&value).await;
@@ -126,7 +149,7 @@ async fn disturb_with_many(world: &World, host: Host, frontend: &str, kind: Host
                 let has_ended =
                     written.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
                 if has_ended {
-                    *place = begin_one(world, host, frontend, kind).await;
+                    *place = begin_one(world, host, frontend, (kind, login)).await;
                 }
             }
             tokio::time::sleep(Duration::from_millis(400)).await;
@@ -140,7 +163,12 @@ async fn disturb_with_many(world: &World, host: Host, frontend: &str, kind: Host
 }
 
 /// Opens a connection and sends the beginning of a large value, or requests for many of them.
-async fn begin_one(world: &World, host: Host, frontend: &str, kind: Hostile) -> Option<Endpoint> {
+async fn begin_one(
+    world: &World,
+    host: Host,
+    frontend: &str,
+    (kind, login): (Hostile, &[u8]),
+) -> Option<Endpoint> {
     let network = world.net.of_host(host);
     let connecting = network.connect_to(frontend);
     let connection =
@@ -149,7 +177,7 @@ async fn begin_one(world: &World, host: Host, frontend: &str, kind: Hostile) -> 
         Hostile::SlowWriters => b"set hostile:slow 0 0 900000\r\n".to_vec(),
         _ => b"get hostile:inflates\r\n".repeat(LONG_READS),
     };
-    let _ = connection.try_write(&[IoSlice::new(&command)]);
+    let _ = connection.try_write(&[IoSlice::new(login), IoSlice::new(&command)]);
     Some(connection)
 }
 

@@ -139,8 +139,13 @@ impl Client {
     async fn converse(&mut self, connection: &Stream, mut left: u64) -> u64 {
         let mut answers = Answers::new(connection);
         self.speaks_packets = self.habits.packets && self.chance(2);
-        if self.habits.logs_in && !self.log_in(connection, &mut answers).await {
-            return left.saturating_sub(1);
+        if self.habits.logs_in {
+            let begun = self.world.moment();
+            let is_in = self.log_in(connection, &mut answers).await;
+            self.note_wait(begun, usize::from(!is_in));
+            if !is_in {
+                return left.saturating_sub(1);
+            }
         }
         // Some connections end in order, so that others begin.
         let most = 1 + self.random.below(12);
@@ -213,8 +218,8 @@ impl Client {
         let exchange = async {
             let write = async { connection.write_all(&bytes).await.map_err(Broken::from) };
             let read = async {
-                for (request, records) in batch.iter().zip(&records) {
-                    let got = answers.next(request).await?;
+                for (place, (request, records)) in batch.iter().zip(&records).enumerate() {
+                    let got = answers.next(request, place).await?;
                     for ((index, answer), key) in records.iter().zip(got).zip(&request.keys) {
                         match answer {
                             Answer::Hit(_, Some(cas)) | Answer::Fetched(_, cas, _) => {
@@ -274,7 +279,7 @@ impl Client {
         let mut bytes = Vec::new();
         let mut records = Vec::new();
         for (at, request) in batch.iter().enumerate() {
-            request.write(&mut bytes);
+            request.write(at, &mut bytes);
             let pipeline = (connection.id(), place * 1_000 + at as u64);
             records.push(self.begin(request, begun, pipeline));
         }

@@ -18,10 +18,11 @@ pub(super) fn write_login(out: &mut Vec<u8>) {
 
 impl Request {
     /// Appends the request as packets. A get of several keys is quiet, and ends with a packet that is always answered.
-    pub(super) fn write_packets(&self, out: &mut Vec<u8>) {
+    pub(super) fn write_packets(&self, place: usize, out: &mut Vec<u8>) {
         let key = self.keys.first().map(String::as_bytes).unwrap_or_default();
-        let one = |out: &mut Vec<u8>, opcode, cas, extras: &[u8], value: &[u8]| {
-            packet(out, opcode, (0, cas), extras, key, value);
+        let first = number(place, 0);
+        let one = |out: &mut Vec<u8>, cas, extras: &[u8], value: &[u8]| {
+            packet(out, self.opcode(), (first, cas), extras, key, value);
         };
         // The times of all runs are before 2106.
         let exptime = (self.exptime() as u32).to_be_bytes();
@@ -29,23 +30,37 @@ impl Request {
         match &self.ask {
             Ask::Get if self.keys.len() > 1 => {
                 for (at, key) in self.keys.iter().enumerate() {
-                    packet(out, GETKQ, (at as u32, 0), &[], key.as_bytes(), &[]);
+                    packet(out, GETKQ, (number(place, at), 0), &[], key.as_bytes(), &[]);
                 }
-                packet(out, NOOP, (self.keys.len() as u32, 0), &[], &[], &[]);
+                packet(out, NOOP, (number(place, self.keys.len()), 0), &[], &[], &[]);
             }
-            Ask::Get => one(out, GET, 0, &[], &[]),
-            Ask::Set(value) => one(out, SET, 0, &item(value), value),
-            Ask::Cas(value, cas) => one(out, SET, *cas, &item(value), value),
-            Ask::Add(value) => one(out, ADD, 0, &item(value), value),
-            Ask::Replace(value) => one(out, REPLACE, 0, &item(value), value),
-            Ask::Append(value) => one(out, APPEND, 0, &[], value),
-            Ask::Delete => one(out, DELETE, 0, &[], &[]),
+            Ask::Set(value) | Ask::Add(value) | Ask::Replace(value) => {
+                one(out, 0, &item(value), value);
+            }
+            Ask::Cas(value, cas) => one(out, *cas, &item(value), value),
+            Ask::Append(value) => one(out, 0, &[], value),
             Ask::Count(delta) => {
                 let extras = [&delta.to_be_bytes()[..], &[0; 8], &NOT_CREATED].concat();
-                one(out, INCREMENT, 0, &extras, &[]);
+                one(out, 0, &extras, &[]);
             }
-            Ask::Touch => one(out, TOUCH, 0, &exptime, &[]),
-            Ask::Flush => packet(out, FLUSH, (0, 0), &[], &[], &[]),
+            Ask::Touch => one(out, 0, &exptime, &[]),
+            Ask::Get | Ask::Delete | Ask::Flush => one(out, 0, &[], &[]),
+            Ask::Fetch { .. } | Ask::Invalidate => unreachable!("only meta commands do this"),
+        }
+    }
+
+    fn opcode(&self) -> u8 {
+        match self.ask {
+            Ask::Get if self.keys.len() > 1 => GETKQ,
+            Ask::Get => GET,
+            Ask::Set(_) | Ask::Cas(..) => SET,
+            Ask::Add(_) => ADD,
+            Ask::Replace(_) => REPLACE,
+            Ask::Append(_) => APPEND,
+            Ask::Delete => DELETE,
+            Ask::Count(_) => INCREMENT,
+            Ask::Touch => TOUCH,
+            Ask::Flush => FLUSH,
             Ask::Fetch { .. } | Ask::Invalidate => unreachable!("only meta commands do this"),
         }
     }
@@ -94,11 +109,17 @@ impl Answers<'_> {
     }
 
     /// Reads the answers to a request in packets: one for each of its keys.
-    pub(super) async fn next_packets(&mut self, request: &Request) -> Result<Vec<Answer>, Broken> {
+    pub(super) async fn next_packets(
+        &mut self,
+        request: &Request,
+        place: usize,
+    ) -> Result<Vec<Answer>, Broken> {
         let key = request.keys.first().map(String::as_str).unwrap_or_default();
+        let opcode = request.opcode();
         if request.keys.len() < 2 {
             let packet = self.packet().await?;
-            let answer = request.packet_answer(key, &packet).filter(|_| packet.opaque == 0);
+            let is_its = packet.opaque == number(place, 0) && packet.opcode == opcode;
+            let answer = request.packet_answer(key, &packet).filter(|_| is_its);
             let answer = answer.ok_or_else(|| wrong(request, &format!("{packet:?}")))?;
             self.note_packet(&packet)?;
             return Ok(vec![answer]);
@@ -108,11 +129,11 @@ impl Answers<'_> {
         let mut next = 0;
         loop {
             let packet = self.packet().await?;
-            let at = packet.opaque as usize;
+            let at = packet.opaque.wrapping_sub(number(place, 0)) as usize;
             if packet.opcode == NOOP && packet.status == 0 && at == request.keys.len() {
                 return Ok(answers);
             }
-            let asked = request.keys.get(at).filter(|_| at >= next && packet.opcode == GETKQ);
+            let asked = request.keys.get(at).filter(|_| at >= next && packet.opcode == opcode);
             let is_error = packet.status != 0;
             let asked = asked.filter(|key| is_error || key.as_bytes() == packet.key);
             let answer = asked.and_then(|key| request.packet_answer(key, &packet));
@@ -145,11 +166,11 @@ impl Answers<'_> {
             return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
         }
         let head = self.bytes(HEADER_BYTES).await?.to_vec();
-        let number = |at: usize, bytes: usize| {
+        let field = |at: usize, bytes: usize| {
             head[at..at + bytes].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
         };
-        let (key_bytes, extra_bytes) = (number(2, 2) as usize, number(4, 1) as usize);
-        let body_bytes = number(8, 4) as usize;
+        let (key_bytes, extra_bytes) = (field(2, 2) as usize, field(4, 1) as usize);
+        let body_bytes = field(8, 4) as usize;
         if key_bytes + extra_bytes > body_bytes || body_bytes > BODY_BYTES_MAX {
             return Err(Broken::Wrong(format!("a packet begins {head:x?}")));
         }
@@ -158,9 +179,9 @@ impl Answers<'_> {
         let (key, value) = rest.split_at(key_bytes);
         let packet = Packet {
             opcode: head[1],
-            status: number(6, 2) as u16,
-            opaque: number(12, 4) as u32,
-            cas: number(16, 8),
+            status: field(6, 2) as u16,
+            opaque: field(12, 4) as u32,
+            cas: field(16, 8),
             extras: extras.to_vec(),
             key: key.to_vec(),
             value: value.into(),
@@ -168,6 +189,11 @@ impl Answers<'_> {
         self.skip(HEADER_BYTES + body_bytes);
         Ok(packet)
     }
+}
+
+/// Returns the opaque number of a packet: of the request with this place in its batch, about its key at `at`.
+fn number(place: usize, at: usize) -> u32 {
+    (place * KEYS_MAX + at) as u32
 }
 
 /// An answer.
@@ -229,5 +255,7 @@ const INTERNAL: u16 = 0x84;
 const TEMPORARY: u16 = 0x86;
 /// The expiry time of a counter that must not be created.
 const NOT_CREATED: [u8; 4] = [0xff; 4];
+/// More than the most packets of a request.
+const KEYS_MAX: usize = 100;
 /// More than the longest answer (bytes).
 const BODY_BYTES_MAX: usize = 2 << 20;

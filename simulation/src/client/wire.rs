@@ -39,9 +39,10 @@ pub(super) fn flags(value: &[u8]) -> u32 {
 }
 
 impl Request {
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    /// Appends the request, which has this place in its batch.
+    pub(super) fn write(&self, place: usize, out: &mut Vec<u8>) {
         match self.style {
-            Style::Packets => self.write_packets(out),
+            Style::Packets => self.write_packets(place, out),
             Style::Classic | Style::Plain | Style::Meta => self.write_lines(out),
         }
     }
@@ -201,10 +202,14 @@ impl<'c> Answers<'c> {
         self.start < self.input.len() || matches!(self.connection.try_read(&mut space), Ok(1..))
     }
 
-    /// Reads the answers to a request: one for each of its keys.
-    pub(super) async fn next(&mut self, request: &Request) -> Result<Vec<Answer>, Broken> {
+    /// Reads the answers to the request with this place in its batch: one for each of its keys.
+    pub(super) async fn next(
+        &mut self,
+        request: &Request,
+        place: usize,
+    ) -> Result<Vec<Answer>, Broken> {
         if request.style == Style::Packets {
-            return self.next_packets(request).await;
+            return self.next_packets(request, place).await;
         }
         let line = self.line().await?;
         if line.starts_with("SERVER_ERROR") || line.starts_with("ERROR Too many") {
@@ -335,7 +340,7 @@ pub(super) fn check_flags(key: &str, value: &[u8], found: Option<u64>) -> Result
 
 pub(super) fn wrong(request: &Request, line: &str) -> Broken {
     let mut text = Vec::new();
-    request.write(&mut text);
+    request.write(0, &mut text);
     text.truncate(80);
     Broken::Wrong(format!("{:?} is answered {line:?}", String::from_utf8_lossy(&text)))
 }

@@ -75,7 +75,7 @@ async fn cause(world: &Rc<World>, servers: &Servers, kind: FaultKind, (index, se
         FaultKind::Hostile(kind, frontend) => {
             let host = Host(201 + index as u8);
             let address = frontend_host(frontend).memcached();
-            disturb(Rc::clone(world), host, address, kind, seed).await;
+            disturb(Rc::clone(world), host, address, (kind, servers.knows_logins()), seed).await;
         }
         FaultKind::Reload(timeout_ms) => servers.reload(timeout_ms),
         FaultKind::WrongReload(mistake) => servers.reload_with(mistake),

@@ -95,7 +95,7 @@ impl AccessFile {
         &self.0
     }
 
-    /// Writes the rules: whoever logs in may do what well-behaved clients do.
+    /// Writes the rules: whoever logs in may do everything.
     pub(super) fn write(&self) -> io::Result<()> {
         fs::write(&self.0, Self::text())
     }
@@ -107,14 +107,14 @@ impl AccessFile {
 
     fn text() -> String {
         format!(
-            "[roles.client]\ncommands = [\"read\", \"write\", \"delete\", \"flush\"]\n\
+            "[roles.client]\ncommands = [\"all\"]\n\
              [[users]]\nrole = \"client\"\nname = \"{USER}\"\npassword = \"{PASSWORD}\"\n"
         )
     }
 }
 
 /// The bytes of the rules that a copy has left: they end within the name of a class of commands.
-const DAMAGED_BYTES: usize = 40;
+const DAMAGED_BYTES: usize = 29;
 
 impl Drop for AccessFile {
     fn drop(&mut self) {

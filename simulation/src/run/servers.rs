@@ -287,6 +287,11 @@ impl Servers {
         self.each(|_, server| server.reload_value_keys());
     }
 
+    /// Returns whether clients have to log in.
+    pub(super) fn knows_logins(&self) -> bool {
+        self.rules.is_some()
+    }
+
     /// Changes the file with the rules about clients, and has all frontends read it again.
     pub(super) fn change_rules(&self, change: impl FnOnce(&AccessFile) -> io::Result<()>) {
         let Some(rules) = &self.rules else { return };

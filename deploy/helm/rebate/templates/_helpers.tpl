@@ -60,6 +60,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and (eq $v.mode "sidecar") (not $v.sidecar.containers) -}}
 {{- fail "mode sidecar needs sidecar.containers: your containers" -}}
 {{- end -}}
+{{- range list $v.store $v.otlp.address -}}
+{{- if and (contains "tls://" .) (not $v.upstreamCa.secretName) (not (dig "tls" "upstream_ca_file" "" $v.config)) -}}
+{{- fail (printf "%s is reached over TLS: set upstreamCa.secretName, the authorities of its certificate" .) -}}
+{{- end -}}
+{{- end -}}
 {{- if and $v.otlp.secretName (not $v.otlp.address) -}}
 {{- fail "otlp.secretName is set and otlp.address is not: there is no collector to send it to" -}}
 {{- end -}}
@@ -114,14 +119,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $config := dict "server" $server -}}
 {{- if $store -}}{{- $_ := set $config "store" $store -}}{{- end -}}
 {{- if $runtime -}}{{- $_ := set $config "runtime" $runtime -}}{{- end -}}
+{{- $certificates := dict -}}
 {{- if $v.tls.secretName -}}
-{{- $certificates := dict "cert_file" "/etc/rebate/tls/tls.crt" "key_file" "/etc/rebate/tls/tls.key" -}}
+{{- $_ := set $certificates "cert_file" "/etc/rebate/tls/tls.crt" -}}
+{{- $_ := set $certificates "key_file" "/etc/rebate/tls/tls.key" -}}
 {{- if ne $v.tls.clientAuth "none" -}}
 {{- $_ := set $certificates "client_auth" $v.tls.clientAuth -}}
 {{- $_ := set $certificates "ca_file" "/etc/rebate/tls/ca.crt" -}}
 {{- end -}}
-{{- $_ := set $config "tls" $certificates -}}
 {{- end -}}
+{{- if $v.upstreamCa.secretName -}}{{- $_ := set $certificates "upstream_ca_file" "/etc/rebate/upstream-ca/ca.crt" -}}{{- end -}}
+{{- if $certificates -}}{{- $_ := set $config "tls" $certificates -}}{{- end -}}
 {{- if $v.valueKeys.secretName -}}
 {{- $_ := set $config "values" (dict "path" (list "compress" "encrypt") "keys" "/etc/rebate/keys/keys") -}}
 {{- end -}}

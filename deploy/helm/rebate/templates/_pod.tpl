@@ -56,6 +56,9 @@ volumeMounts:
   {{- if $v.valueKeys.secretName }}
   - {name: keys, mountPath: /etc/rebate/keys, readOnly: true}
   {{- end }}
+  {{- if $v.upstreamCa.secretName }}
+  - {name: upstream-ca, mountPath: /etc/rebate/upstream-ca, readOnly: true}
+  {{- end }}
   {{- if $v.otlp.secretName }}
   - {name: otlp, mountPath: /etc/rebate/otlp, readOnly: true}
   {{- end }}
@@ -129,7 +132,7 @@ spec:
   volumes:
     - name: config
       configMap: {name: {{ include "rebate.name" . }}}
-    {{- range $volume, $secret := dict "access" $v.access.secretName "tls" $v.tls.secretName "login" $v.storeLogin.secretName "keys" $v.valueKeys.secretName "otlp" $v.otlp.secretName }}
+    {{- range $volume, $secret := dict "access" $v.access.secretName "tls" $v.tls.secretName "login" $v.storeLogin.secretName "keys" $v.valueKeys.secretName "otlp" $v.otlp.secretName "upstream-ca" $v.upstreamCa.secretName }}
     {{- if $secret }}
     - name: {{ $volume }}
       secret: {secretName: {{ $secret }}, defaultMode: 0440}
