@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """How long does it take until a change of the data has a dictionary of its own?
 
-Each run has its own `rebate memcached` with one thread, and all run side by side. A client writes records of one class of
-keys at 100 per second: first JSON records, whose dictionary is trained, and then PHP sessions under the same names. The
-share of the logical bytes that is stored is read every two seconds. It has recovered in the first two seconds from which
-on it stays within a tenth of its mean in the last 30. Criterion: that takes at most two minutes, as
+Each run has its own `rebate memcached` with one thread, and all run side by side. A client writes records of one class
+of keys at 100 per second: first JSON records, whose dictionary is trained, and then PHP sessions under the same names.
+The share of the logical bytes that is stored is read every two seconds. It has recovered in the first two seconds from
+which on it stays within a tenth of its mean in the last 30. Criterion: that takes at most two minutes, as
 docs/operating/dictionaries.md says.
 """
 
@@ -30,7 +30,8 @@ def main():
 
     def one(at):
         with rebate_memcached("-m", "64") as server:
-            found[at] = [shares(server, record, seconds) for record, seconds in zip((json_record, session_record), times)]
+            phases = zip((json_record, session_record), times)
+            found[at] = [shares(server, record, seconds) for record, seconds in phases]
 
     threads = [threading.Thread(target=one, args=(at,)) for at in range(runs)]
     for thread in threads:

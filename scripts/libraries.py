@@ -4,8 +4,8 @@
 Usage: scripts/libraries.py licences TARGET [CRATE]
        scripts/libraries.py cyclonedx TARGET
 
-CRATE is the workspace's crate that is built; the program is cli. Only what is linked is listed, not what builds and tests
-need. SOURCE_DATE_EPOCH is the date of the list.
+CRATE is the workspace's crate that is built; the program is cli. Only what is linked is listed, not what builds and
+tests need. SOURCE_DATE_EPOCH is the date of the list.
 """
 
 import datetime
@@ -27,7 +27,7 @@ def run(*command):
 
 
 def crates_of(target, crate="cli"):
-    """The crates of the program, or of another crate of the workspace, those of the workspace too, and the ids that each depends on."""
+    """The crates that one of the workspace is built of, those of the workspace too, and the ids that each needs."""
     tree = run("cargo", "tree", "--locked", "-p", crate, "-e", "normal", "--target", target,
                "--prefix", "none", "--format", "{p}")
     wanted = {tuple(line.split()[:2]) for line in tree.splitlines() if line}
