@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Once;
 use std::time::Duration;
 
+use server::Config;
 use tokio::runtime::Runtime;
 use tokio::task::{JoinSet, LocalSet};
 
@@ -119,6 +120,7 @@ async fn attend(
     // Faults that have begun end by themselves, and what they broke comes back.
     world.end_disturbance();
     while faults.join_next().await.is_some() {}
+    servers.reload(Config::default().store.timeout_ms);
     watch.abort();
     judges::judge_waits(world, scenario);
     judges::judge_end(world, scenario, servers).await;
