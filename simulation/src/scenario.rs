@@ -314,7 +314,7 @@ impl Scenario {
             9 => FaultKind::PowerLoss(self.draw_server(random), time_ms),
             10 => FaultKind::Stop(self.draw_server(random), time_ms),
             11 | 12 => FaultKind::Hostile(
-                Hostile::ALL[random.below(Hostile::ALL.len() as u64) as usize],
+                Hostile::ATTACKERS[random.below(Hostile::ATTACKERS.len() as u64) as usize],
                 random.below(self.deployment.frontends as u64) as usize,
             ),
             13 => FaultKind::WrongReload(

@@ -89,14 +89,14 @@ pub fn resume(timeline: Box<Timeline>) {
     }
 }
 
-/// Returns the timeline of the request that the task has worked on until `now`, and ends that work.
-pub fn suspend(now: Instant) -> Option<Box<Timeline>> {
+/// Returns the timeline of the request that the task has worked on until now, and ends that work.
+pub fn suspend() -> Option<Box<Timeline>> {
     if STATE.get() != State::Recorded {
         return None;
     }
     STATE.set(State::Unrecorded);
     let mut timeline = CURRENT.take()?;
-    timeline.suspended_at = now;
+    timeline.suspended_at = Instant::now();
     Some(timeline)
 }
 

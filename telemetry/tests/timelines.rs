@@ -20,7 +20,7 @@ fn started(command: &'static str) -> Started<'static> {
 /// Ends the current request of the task, and returns it if it was kept.
 fn end(requests: &Requests, recorder: &Recorder) -> Option<Arc<Record>> {
     let before = requests.counts();
-    let timeline = timeline::suspend(Instant::now()).expect("a request is recorded");
+    let timeline = timeline::suspend().expect("a request is recorded");
     recorder.end(*timeline, Instant::now(), || "client".to_owned());
     (requests.counts() != before).then(|| requests.latest().concat().into_iter().next()).flatten()
 }
@@ -63,7 +63,7 @@ fn stages_belong_to_the_request_that_is_current() {
         recorder.begin(&started("first"), Chosen::Sampled);
         let store = timeline::open(Kind::Store);
         assert!(store.context().is_some_and(|context| context.is_sampled));
-        let first = timeline::suspend(Instant::now());
+        let first = timeline::suspend();
         recorder.begin(&started("second"), Chosen::Sampled);
         let job = timeline::open(Kind::Job(Op::Decompress));
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -127,7 +127,7 @@ fn without_a_request_nothing_is_recorded() {
     let stage = timeline::open(Kind::Store);
     assert!(!stage.is_recorded() && stage.context().is_none());
     stage.close();
-    assert!(timeline::suspend(Instant::now()).is_none());
+    assert!(timeline::suspend().is_none());
 }
 
 #[test]

@@ -8,6 +8,9 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use device::Buffer;
+use protocol::refusal;
+
 use super::calls::Calls;
 use super::dispatch::{Lines, Wire};
 use super::execute::ReplyBudget;
@@ -25,8 +28,6 @@ use crate::reply_buffer::CALL_BYTES_MAX;
 use crate::stream::Stream;
 use crate::watchers::ConnectionEvent;
 use crate::worker::ListenerProtocol;
-use device::Buffer;
-use protocol::refusal;
 
 /// Serves one connection of a socket to its end.
 pub(crate) async fn serve(

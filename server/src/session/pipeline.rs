@@ -136,6 +136,7 @@ impl Session {
                 self.flush().await?;
             }
         };
+        // Most clients send one request at a time, which is answered by now.
         if !pending.is_empty() || self.in_flight.is_some() {
             self.settle_all(&mut pending).await;
         }

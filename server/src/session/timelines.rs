@@ -40,7 +40,7 @@ impl Session {
         if !std::mem::take(&mut self.is_recorded) {
             return None;
         }
-        timeline::suspend(Instant::now())
+        timeline::suspend()
     }
 
     /// Continues with the timeline of a request.

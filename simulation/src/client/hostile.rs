@@ -43,8 +43,8 @@ pub enum Hostile {
 }
 
 impl Hostile {
-    /// The kinds that are drawn with other faults.
-    pub const ALL: [Hostile; 10] = [
+    /// The kinds that misbehave.
+    pub const ATTACKERS: [Hostile; 10] = [
         Hostile::Garbage,
         Hostile::HalfValues,
         Hostile::Deaf,

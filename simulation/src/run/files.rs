@@ -20,9 +20,34 @@ fn unused_path(ending: &str) -> PathBuf {
     env::temp_dir().join(format!("{FILE_PREFIX}{}-{number}.{ending}", process::id()))
 }
 
-/// The file with the keys of sealed values. It is removed with this.
+/// A file in the folder for temporary files. It is removed with this.
+struct TemporaryFile(PathBuf);
+
+impl TemporaryFile {
+    fn new(ending: &str) -> Self {
+        Self(unused_path(ending))
+    }
+
+    fn write(&self, text: &str) -> io::Result<()> {
+        fs::write(&self.0, text)
+    }
+
+    /// Leaves only a part of the text, as a copy that was interrupted does.
+    fn write_half(&self, text: &str) -> io::Result<()> {
+        fs::write(&self.0, &text[..text.len() / 2])
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        // A file that stays in the folder for temporary files does no harm.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// The file with the keys of sealed values.
 pub(super) struct KeyFile {
-    path: PathBuf,
+    file: TemporaryFile,
     /// The keys have the ids from 1 to this.
     keys: u8,
     active: u8,
@@ -31,13 +56,13 @@ pub(super) struct KeyFile {
 impl KeyFile {
     /// Makes a file with one key.
     pub(super) fn new() -> io::Result<Self> {
-        let file = Self { path: unused_path("toml"), keys: 1, active: 1 };
+        let file = Self { file: TemporaryFile::new("toml"), keys: 1, active: 1 };
         file.write()?;
         Ok(file)
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.path
+        &self.file.0
     }
 
     /// Adds a key, which is not used for new values yet.
@@ -52,14 +77,12 @@ impl KeyFile {
         self.write()
     }
 
-    /// Leaves only a part of the file, as a copy that was interrupted does.
     pub(super) fn damage(&self) -> io::Result<()> {
-        let text = self.text();
-        fs::write(&self.path, &text[..text.len() / 2])
+        self.file.write_half(&self.text())
     }
 
     fn write(&self) -> io::Result<()> {
-        fs::write(&self.path, self.text())
+        self.file.write(&self.text())
     }
 
     fn text(&self) -> String {
@@ -74,35 +97,27 @@ impl KeyFile {
     }
 }
 
-impl Drop for KeyFile {
-    fn drop(&mut self) {
-        // A file that stays in the folder for temporary files does no harm.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// The file with the rules about clients (`server.access_file`). It is removed with this.
-pub(super) struct AccessFile(PathBuf);
+/// The file with the rules about clients (`server.access_file`).
+pub(super) struct AccessFile(TemporaryFile);
 
 impl AccessFile {
     pub(super) fn new() -> io::Result<Self> {
-        let file = Self(unused_path("access"));
+        let file = Self(TemporaryFile::new("access"));
         file.write()?;
         Ok(file)
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.0.0
     }
 
     /// Writes the rules: whoever logs in may do everything.
     pub(super) fn write(&self) -> io::Result<()> {
-        fs::write(&self.0, Self::text())
+        self.0.write(&Self::text())
     }
 
-    /// Leaves only a part of the file, as a copy that was interrupted does.
     pub(super) fn damage(&self) -> io::Result<()> {
-        fs::write(&self.0, &Self::text()[..DAMAGED_BYTES])
+        self.0.write_half(&Self::text())
     }
 
     fn text() -> String {
@@ -110,16 +125,6 @@ impl AccessFile {
             "[roles.client]\ncommands = [\"all\"]\n\
              [[users]]\nrole = \"client\"\nname = \"{USER}\"\npassword = \"{PASSWORD}\"\n"
         )
-    }
-}
-
-/// The bytes of the rules that a copy has left: they end within the name of a class of commands.
-const DAMAGED_BYTES: usize = 29;
-
-impl Drop for AccessFile {
-    fn drop(&mut self) {
-        // A file that stays in the folder for temporary files does no harm.
-        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -155,16 +160,16 @@ impl ItemFile {
     }
 }
 
-/// A file with a configuration that has a mistake. It is removed with this.
-pub(super) struct ConfigFile(PathBuf);
+/// A file with a configuration that has a mistake.
+pub(super) struct ConfigFile(TemporaryFile);
 
 impl ConfigFile {
     pub(super) fn new() -> Self {
-        Self(unused_path("config"))
+        Self(TemporaryFile::new("config"))
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.0.0
     }
 
     /// Writes a configuration with one mistake. Its other values are valid.
@@ -178,11 +183,11 @@ impl ConfigFile {
             Mistake::OtherStore => "",
             Mistake::NoFile => {
                 // The file may be missing already.
-                let _ = fs::remove_file(&self.0);
+                let _ = fs::remove_file(self.path());
                 return Ok(());
             }
         };
-        fs::write(&self.0, format!("[store]\ntimeout_ms = 1\n{wrong}"))
+        self.0.write(&format!("[store]\ntimeout_ms = 1\n{wrong}"))
     }
 
     /// Returns the flags that are used with the file.
@@ -197,13 +202,6 @@ impl ConfigFile {
             Mistake::OtherStore => vec![flag("memcached://10.0.0.11:11211")],
             _ => Vec::new(),
         }
-    }
-}
-
-impl Drop for ConfigFile {
-    fn drop(&mut self) {
-        // A file that stays in the folder for temporary files does no harm.
-        let _ = fs::remove_file(&self.0);
     }
 }
 

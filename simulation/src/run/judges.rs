@@ -138,12 +138,7 @@ pub(super) async fn judge_end(world: &Rc<World>, scenario: &Scenario, servers: &
 
 /// Sets and gets some keys through a frontend, so that every server of the ring is used.
 async fn is_served(world: &World, frontend: usize, logs_in: bool) -> Result<(), String> {
-    let network = world.net.of_host(Host(99));
-    let connection = network.connect_to(&frontend_host(frontend).memcached()).await;
-    let connection = connection.map_err(|error| error.to_string())?;
-    if logs_in {
-        log_in(&connection).await.map_err(|error| error.to_string())?;
-    }
+    let connection = connect(world, frontend, logs_in).await.map_err(|error| error.to_string())?;
     let mut space = [0; 256];
     for key in 0..END_KEYS {
         let command = format!("set end:{key} 0 0 2\r\nok\r\nget end:{key}\r\n");
@@ -180,19 +175,20 @@ async fn judge_flipped(world: &World, servers: &Servers, key: &str, logs_in: boo
 
 /// Gets a key through the first frontend. Returns whether that is a miss.
 async fn is_missed(world: &World, key: &str, logs_in: bool) -> io::Result<bool> {
-    let network = world.net.of_host(Host(99));
-    let connection = network.connect_to(&frontend_host(0).memcached()).await?;
-    if logs_in {
-        log_in(&connection).await?;
-    }
+    let connection = connect(world, 0, logs_in).await?;
     connection.write_all(format!("get {key}\r\n").as_bytes()).await?;
     let mut space = [0; 64];
     let bytes = connection.read(&mut space).await?;
     Ok(space[..bytes].starts_with(b"END"))
 }
 
-/// Logs in on a connection that has just begun.
-async fn log_in(connection: &Endpoint) -> io::Result<()> {
+/// Connects to a frontend, and logs in if clients do.
+async fn connect(world: &World, frontend: usize, logs_in: bool) -> io::Result<Endpoint> {
+    let network = world.net.of_host(Host(99));
+    let connection = network.connect_to(&frontend_host(frontend).memcached()).await?;
+    if !logs_in {
+        return Ok(connection);
+    }
     connection.write_all(&login_line()).await?;
     let mut answer = Vec::new();
     let mut space = [0; 64];
@@ -203,7 +199,7 @@ async fn log_in(connection: &Endpoint) -> io::Result<()> {
         }
     }
     match &answer[..] {
-        b"STORED\r\n" => Ok(()),
+        b"STORED\r\n" => Ok(connection),
         _ => Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned())),
     }
 }
