@@ -456,7 +456,7 @@ impl Client {
         self.connect()?;
         let Some(open) = &mut self.link else { return Ok(None) };
         let first = self.opaque;
-        push_gets(&mut open.link.requests(&mut self.out), &keys, first);
+        push_gets(&mut open.link.requests(&mut self.out, self.options.timeout), &keys, first);
         self.opaque = next_opaque(first);
         let deadline = Instant::now() + self.options.timeout;
         if open.link.send(&self.out, None, deadline).is_err() {
@@ -553,7 +553,7 @@ impl Client {
             self.connect()?;
             let Some(open) = &mut self.link else { continue };
             let first = self.opaque;
-            compose(&mut open.link.requests(&mut self.out), first);
+            compose(&mut open.link.requests(&mut self.out, self.options.timeout), first);
             self.opaque = next_opaque(first);
             let deadline = Instant::now() + self.options.timeout;
             let sent = open.link.send(&self.out, value, deadline);

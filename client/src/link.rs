@@ -9,8 +9,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use drivers::near::NearClient;
-use protocol::binary::Request;
+use protocol::binary::{Deadline, Request};
 use socket2::{Domain, SockAddr, Socket, Type};
+use units::host_ms;
 
 use crate::answer::{Answer, Parsed, parse_binary};
 use crate::{Address, LongWait, meta};
@@ -30,6 +31,7 @@ pub(crate) struct Link {
 pub(crate) struct Requests<'o> {
     out: &'o mut Vec<u8>,
     is_text: bool,
+    deadline: Deadline,
 }
 
 impl Requests<'_> {
@@ -38,7 +40,7 @@ impl Requests<'_> {
         if self.is_text {
             meta::append(request, self.out, opaque);
         } else {
-            request.append_to(self.out, opaque);
+            request.append_to(self.out, opaque, self.deadline);
         }
     }
 
@@ -76,10 +78,14 @@ impl Link {
         Ok(Self { wire, input: Vec::new(), start: 0, end: 0, body_bytes_max, long_wait })
     }
 
-    /// Begins the requests of a call in `out`.
-    pub(crate) fn requests<'o>(&self, out: &'o mut Vec<u8>) -> Requests<'o> {
+    /// Begins the requests of a call in `out`. It waits for their answers for `timeout`.
+    pub(crate) fn requests<'o>(&self, out: &'o mut Vec<u8>, timeout: Duration) -> Requests<'o> {
         out.clear();
-        Requests { out, is_text: self.is_text() }
+        let deadline = match &self.wire {
+            Wire::Near(near) if near.shares_clock() => Deadline::after(host_ms(), timeout),
+            _ => Deadline::default(),
+        };
+        Requests { out, is_text: self.is_text(), deadline }
     }
 
     /// Returns whether the connection speaks the meta protocol instead of the binary one.

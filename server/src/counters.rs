@@ -317,6 +317,8 @@ counters! {
         refused,
         /// Connections closed because the client broke the rules of the memory.
         broken,
+        /// Packets that were not executed, because their deadline was over.
+        late,
         /// Times that a client was woken.
         doorbells,
         /// Times that the server began to sleep until a client's doorbell.

@@ -47,6 +47,13 @@ impl Clock for SystemClock {
     }
 }
 
+/// Returns the time of the monotonic clock that the processes of a host share, unless they are in namespaces of time
+/// (ms). It is up to 10 ms late, and cheap.
+pub fn host_ms() -> u64 {
+    let time = clock_gettime(ClockId::MonotonicCoarse);
+    time.tv_sec as u64 * 1_000 + time.tv_nsec as u64 / 1_000_000
+}
+
 /// Returns the time since the Unix epoch by the machine's clock, or zero if that clock is before the epoch.
 pub fn unix_time() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()

@@ -13,7 +13,7 @@ pub mod random;
 pub mod trace_context;
 pub mod zstd_frame;
 
-pub use clock::{Clock, ManualClock, SystemClock, unix_time};
+pub use clock::{Clock, ManualClock, SystemClock, host_ms, unix_time};
 pub use codec::Codec;
 pub use dictionary_id::DictionaryId;
 pub use op::Op;

@@ -40,6 +40,11 @@ impl NearClient {
         self.0.set_poll_max(max);
     }
 
+    /// Returns whether the server's clock is that of this process, so that a time of it means the same to both.
+    pub fn shares_clock(&self) -> bool {
+        self.0.shares_clock()
+    }
+
     /// Reads available bytes, or waits for them at most until `deadline`. Returns 0 at the end of the stream.
     ///
     /// # Errors

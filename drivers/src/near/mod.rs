@@ -24,6 +24,9 @@
 //! | 128 | `asleep`, u64: 0 while this side looks for bytes by itself; else the number of its sleep |
 //! | 192 | `cpu`, u64: the last processor that this side ran on, plus 1; 0 before it ran |
 //! | 256 | `blocked`, u64: 0 or the number of a sleep in which this side waits for room in its ring |
+//! | 320 | `clock`, u64: the time of the host's monotonic clock when this side made its half (ms), or 0 |
+//!
+//! The packets of a client have deadlines if its clock agrees with the server's (`protocol`, `binary/deadline.rs`).
 //!
 //! The number of a sleep is never used again. The other side rings once per number: for `asleep` when it has written
 //! bytes, for `blocked` when it has copied bytes.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use device::lane::Pause;
 use device::near::NearCounters;
+use units::host_ms;
 
 use super::{OWN_BYTES, PROTOCOL, RING_BYTES};
 use crate::shared::handshake::{self, AWAKE};
@@ -26,7 +27,9 @@ pub(super) struct LocalSide {
 
 impl LocalSide {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { half: LocalHalf::new()?, ring: LocalRing::new(RING_BYTES as usize)? })
+        let half = LocalHalf::new()?;
+        half.word(Word::Clock).store(host_ms(), Ordering::Relaxed);
+        Ok(Self { half, ring: LocalRing::new(RING_BYTES as usize)? })
     }
 
     /// Sends this side's greeting. From then on, a connection has only the descriptor of its socket.
@@ -97,6 +100,7 @@ pub(super) struct Pipe {
     /// line away from the peer, which reads it.
     asleep: u64,
     cpu: u64,
+    shares_clock: bool,
     /// True once the socket has ended. Bytes that the peer wrote before can still be read.
     is_closed: bool,
     poller: Poller,
@@ -114,6 +118,8 @@ impl std::fmt::Debug for Pipe {
 
 impl Pipe {
     pub(super) fn new(socket: &Arc<UnixStream>, local: LocalSide, peer: PeerSide) -> Self {
+        let made_at_ms = local.half.word(Word::Clock).load(Ordering::Relaxed);
+        let shares_clock = made_at_ms.abs_diff(peer.half.word(Word::Clock)) < MEETING_MS_MAX;
         Self {
             socket: Arc::clone(socket),
             local,
@@ -127,6 +133,7 @@ impl Pipe {
             sleeps_read: 0,
             asleep: AWAKE,
             cpu: 0,
+            shares_clock,
             is_closed: false,
             poller: Poller::default(),
             counters: NearCounters::default(),
@@ -140,6 +147,11 @@ impl Pipe {
 
     pub(super) fn socket(&self) -> &Arc<UnixStream> {
         &self.socket
+    }
+
+    /// Returns whether both sides had the same clock when they met.
+    pub(super) const fn shares_clock(&self) -> bool {
+        self.shares_clock
     }
 
     /// Returns the number of bytes that can be read.
@@ -384,6 +396,9 @@ impl Drop for Pipe {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 }
+
+/// The most that the clocks of two sides may differ, because one made its half later (ms).
+const MEETING_MS_MAX: u64 = 10_000;
 
 /// The smallest ring that is accepted from a peer.
 const RING_BYTES_MIN: u64 = 4 << 10;

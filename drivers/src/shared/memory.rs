@@ -44,6 +44,9 @@ pub(crate) enum Word {
     /// Zero while the owner does not wait for space to write, and otherwise the number of its wait. No number is used
     /// twice. Only near connections use this word.
     Blocked = 256,
+    /// The time of the host's clock when the owner made the half (ms), as [`units::host_ms`] has it. Only near
+    /// connections use this word.
+    Clock = 320,
 }
 
 const RING_AT: usize = 4_096;

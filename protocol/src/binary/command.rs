@@ -1,10 +1,11 @@
 //! The packets as values. Keys may hold any bytes. Times are in seconds and mean what they mean in
 //! text commands, except that no time is negative.
 
+use super::Deadline;
 use crate::command::StoreVerb;
 use crate::counter::Direction;
 
-/// The part of a request that its answer repeats.
+/// What all requests have: the part that the answer repeats, and the deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// The opcode as the client sent it.
@@ -13,12 +14,14 @@ pub struct Head {
     pub quiet: bool,
     /// The client's number for this request.
     pub opaque: u32,
+    /// The time from which on a client of the same host no longer waits for the answer.
+    pub deadline: Deadline,
 }
 
 /// One request. If the command has a value ([`Command::value_bytes`]), the value follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// The part that the answer repeats.
+    /// What all requests have.
     pub head: Head,
     /// The command.
     pub command: Command<'a>,

@@ -4,12 +4,14 @@
 //! program speaks text to memcached servers, so only its client library uses the reverse.
 
 pub mod command;
+pub mod deadline;
 pub mod parse;
 pub mod reply;
 pub mod request;
 pub mod response;
 
 pub use command::{Arithmetic, Command, Head, Packet, Sasl, Store};
+pub use deadline::Deadline;
 pub use parse::{Parse, Refusal, parse};
 pub use reply::Status;
 pub use request::Request;

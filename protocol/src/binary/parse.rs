@@ -6,7 +6,7 @@ use units::limits::KEY_BYTES_MAX;
 
 use super::command::{Arithmetic, Command, Head, Packet, Sasl, Store};
 use super::reply::Status;
-use super::{HEADER_BYTES, REQUEST_MAGIC};
+use super::{Deadline, HEADER_BYTES, REQUEST_MAGIC};
 use crate::command::StoreVerb;
 use crate::counter::Direction;
 use crate::parse::Limits;
@@ -80,7 +80,8 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parse<'a> {
     let header = Header::new(header);
     let claimed = header.extras_bytes + header.key_bytes;
     let (verb, quiet) = verb(header.opcode);
-    let head = Head { opcode: header.opcode, quiet, opaque: header.opaque };
+    let Header { opcode, opaque, deadline, .. } = header;
+    let head = Head { opcode, quiet, opaque, deadline };
     let refused = |refusal: Refusal<'a>| {
         let consumed = if refusal.close { input.len() } else { HEADER_BYTES };
         Parse::Refused { refusal, consumed }
@@ -116,7 +117,7 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parse<'a> {
     }
 }
 
-/// The fields of a request's header that are used. The data type and the virtual bucket are not.
+/// The fields of a request's header that are used. The data type is not.
 struct Header {
     opcode: u8,
     key_bytes: usize,
@@ -125,11 +126,12 @@ struct Header {
     body_bytes: usize,
     opaque: u32,
     cas: u64,
+    deadline: Deadline,
 }
 
 impl Header {
     fn new(bytes: &[u8; HEADER_BYTES]) -> Self {
-        let [_, opcode, key_high, key_low, extras_bytes, _, _, _, rest @ ..] = *bytes;
+        let [_, opcode, key_high, key_low, extras_bytes, _, d0, d1, rest @ ..] = *bytes;
         let [b0, b1, b2, b3, o0, o1, o2, o3, cas @ ..] = rest;
         Self {
             opcode,
@@ -138,6 +140,7 @@ impl Header {
             body_bytes: u32::from_be_bytes([b0, b1, b2, b3]) as usize,
             opaque: u32::from_be_bytes([o0, o1, o2, o3]),
             cas: u64::from_be_bytes(cas),
+            deadline: Deadline::from_bytes([d0, d1]),
         }
     }
 }

@@ -27,6 +27,8 @@ pub enum Status {
     OverQuota,
     /// A store did not answer. memcached has no such status.
     Temporary,
+    /// The deadline of the request is over. memcached knows no deadlines.
+    Late,
     /// The bytes are not a packet. memcached closes the connection without an answer; Rebate first
     /// says why.
     BadMagic,
@@ -48,7 +50,7 @@ impl Status {
             Status::OutOfMemory => 0x82,
             Status::Internal => 0x84,
             Status::OverQuota => 0x85,
-            Status::Temporary => 0x86,
+            Status::Temporary | Status::Late => 0x86,
         }
     }
 
@@ -68,6 +70,7 @@ impl Status {
             Status::Internal => "Internal error",
             Status::OverQuota => "Over quota",
             Status::Temporary => "Temporary failure",
+            Status::Late => "The deadline is over",
             Status::BadMagic => "Invalid magic",
         }
     }

@@ -1,7 +1,7 @@
 //! Composes requests of the binary protocol, for clients. A request is a flat record: a header of 24 bytes with all
 //! lengths, then extras of a fixed layout, then the key, then the value.
 
-use super::{HEADER_BYTES, REQUEST_MAGIC};
+use super::{Deadline, HEADER_BYTES, REQUEST_MAGIC};
 use crate::command::StoreVerb;
 use crate::counter::Direction;
 use crate::key::Key;
@@ -83,7 +83,7 @@ pub struct Store<'a> {
 
 impl Request<'_> {
     /// Appends the request up to its value. Its answers repeat `opaque`.
-    pub fn append_to(&self, out: &mut Vec<u8>, opaque: u32) {
+    pub fn append_to(&self, out: &mut Vec<u8>, opaque: u32, deadline: Deadline) {
         let mut extras = [0; EXTRAS_BYTES_MAX];
         let (opcode, extras, key, cas, value_bytes) = match self {
             Request::Get { key, quiet } => {
@@ -125,7 +125,8 @@ impl Request<'_> {
         out.reserve(HEADER_BYTES + extras.len() + key.len());
         out.extend_from_slice(&[REQUEST_MAGIC, opcode]);
         out.extend_from_slice(&key_bytes.to_be_bytes());
-        out.extend_from_slice(&[extras.len() as u8, 0, 0, 0]);
+        out.extend_from_slice(&[extras.len() as u8, 0]);
+        out.extend_from_slice(&deadline.bytes());
         out.extend_from_slice(&body_bytes.to_be_bytes());
         out.extend_from_slice(&opaque.to_be_bytes());
         out.extend_from_slice(&cas.to_be_bytes());
@@ -160,6 +161,8 @@ const DO_NOT_CREATE: u32 = u32::MAX;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::binary::{Command, Parse, parse};
     use crate::parse::Limits;
@@ -193,12 +196,15 @@ mod tests {
         ];
         for (number, request) in requests.iter().enumerate() {
             let mut out = Vec::new();
-            request.append_to(&mut out, number as u32);
+            let deadline = Deadline::after(number as u64, Duration::from_secs(1));
+            request.append_to(&mut out, number as u32, deadline);
             let parsed = parse(&out, &Limits::default());
             let Parse::Packet { packet, consumed } = parsed else {
                 panic!("{request:?}: {parsed:?}")
             };
-            assert_eq!((packet.head.opaque, consumed), (number as u32, out.len()), "{request:?}");
+            let head = packet.head;
+            assert_eq!((head.opaque, head.deadline), (number as u32, deadline), "{request:?}");
+            assert_eq!(consumed, out.len(), "{request:?}");
             assert!(same(request, &packet.command), "{request:?}: {:?}", packet.command);
             let is_quiet = matches!(request, Request::Get { quiet: true, .. });
             assert_eq!(packet.head.quiet, is_quiet, "{request:?}");

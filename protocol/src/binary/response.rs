@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_client_reads_what_the_server_composes() {
-        let head = Head { opcode: 0x0c, quiet: false, opaque: 9 };
+        let head = Head { opcode: 0x0c, opaque: 9, ..Head::default() };
         let mut bytes = Vec::new();
         let hit = Hit { key: Some(b"k"), client_flags: 5, cas: 77, value_bytes: 5 };
         reply::hit(&mut bytes, head, &hit);

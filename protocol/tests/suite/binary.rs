@@ -60,7 +60,7 @@ fn a_storage_packet_ends_in_front_of_its_value() {
     assert_eq!(command, Command::Store(expected));
     assert_eq!(command.value_bytes(), Some(5));
     assert_eq!(&bytes[consumed..], b"value");
-    assert_eq!(head, Head { opcode: 0x11, quiet: true, opaque: OPAQUE });
+    assert_eq!(head, Head { opcode: 0x11, quiet: true, opaque: OPAQUE, ..Head::default() });
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn every_beginning_of_a_packet_is_incomplete() {
 
 #[test]
 fn a_hit_has_flags_and_perhaps_its_key() {
-    let head = Head { opcode: 0x0d, quiet: true, opaque: OPAQUE };
+    let head = Head { opcode: 0x0d, quiet: true, opaque: OPAQUE, ..Head::default() };
     let mut out = Vec::new();
     let item = Hit { key: Some(b"key"), client_flags: 5, cas: 6, value_bytes: 7 };
     reply::hit(&mut out, head, &item);
@@ -226,7 +226,7 @@ fn a_hit_has_flags_and_perhaps_its_key() {
 
 #[test]
 fn quiet_packets_are_answered_only_by_hits_and_errors() {
-    let head = Head { opcode: 0, quiet: true, opaque: OPAQUE };
+    let head = Head { opcode: 0, quiet: true, opaque: OPAQUE, ..Head::default() };
     let mut out = Vec::new();
     reply::done(&mut out, head, 1);
     reply::number(&mut out, head, 1, 1);

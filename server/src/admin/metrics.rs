@@ -458,6 +458,8 @@ pub(super) fn near(page: &mut Exposition, workers: &Workers<'_>) {
         .sample(&[], workers.sum(|c| &c.near.refused));
     page.counter("rebate_near_broken_total", "Near clients cut: they broke the memory's rules.")
         .sample(&[], workers.sum(|c| &c.near.broken));
+    page.counter("rebate_near_late_total", "Packets of near clients after their deadline.")
+        .sample(&[], workers.sum(|c| &c.near.late));
     page.counter("rebate_near_bells_total", "Times that a near client was woken.")
         .sample(&[], workers.sum(|c| &c.near.doorbells));
     page.counter(

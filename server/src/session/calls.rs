@@ -265,7 +265,7 @@ impl Session {
         bytes: usize,
         pending: &mut VecDeque<Pending<'_>>,
     ) {
-        let since = Instant::now();
+        let since = self.turned();
         let to = ReplyTo::Call(call);
         let guarded = self.guard_keys(keys.clone(), bytes, pending).await;
         let has_links = self.context.backend.has_links();

@@ -154,7 +154,7 @@ impl Session {
             self.settle_all(pending).await;
             return self.serve_body(command, Body::Slice(body)).await;
         };
-        let since = Instant::now();
+        let since = self.turned();
         self.observe(since, || (store.verb.name(), store.key.bytes()));
         let load = Load::new(&command, value.len());
         let traffic = match self.admit(&command, load, pending.is_empty()) {
@@ -197,7 +197,7 @@ impl Session {
     }
 
     pub(super) async fn serve_value(&mut self, command: Command<'_>, value: Body<'_>) {
-        let since = Instant::now();
+        let since = self.turned();
         self.observe(since, || named(&command));
         self.answered = None;
         self.command = FailedCommand::from(&command);
@@ -214,7 +214,7 @@ impl Session {
         command: Command<'a>,
         pending: &mut VecDeque<Pending<'a>>,
     ) {
-        let since = Instant::now();
+        let since = self.turned();
         self.observe(since, || named(&command));
         self.note_lookups(&command);
         if pending.is_empty() && self.serve_from_memory(&command, since).await {
@@ -340,6 +340,8 @@ impl Session {
             self.served = 1;
             self.context.counters.commands.conn_yields.up();
             tokio::task::yield_now().await;
+            // The others' turns are not time of this command.
+            self.answered = None;
         }
     }
 

@@ -14,6 +14,7 @@ use protocol::meta::Meta;
 use protocol::reply::MetaOutcome;
 use protocol::{Key, MetaFlags, MetaKey};
 use smallvec::SmallVec;
+use units::host_ms;
 
 use super::dispatch::{Step, Wire};
 use super::edit::Extend;
@@ -74,11 +75,14 @@ impl Wire for Packets {
 
     async fn serve_read(session: &mut Session, input: &[u8], value: Option<Buffer>) {
         let limits = session.context.limits;
-        let Parse::Packet { packet: Packet { head, command }, .. } = binary::parse(input, &limits)
-        else {
-            return;
-        };
+        let Parse::Packet { packet, .. } = binary::parse(input, &limits) else { return };
+        let Packet { head, command } = packet;
         let to = ReplyTo::Packet(head);
+        // The value may have taken its time.
+        if let Some(late) = session.refusal_of_late(&packet) {
+            session.count_refusal(Traits::new(&command).failed);
+            return to.refused(session.out.text(), late.status);
+        }
         let mut pending = VecDeque::new();
         match value {
             Some(value) => {
@@ -201,8 +205,8 @@ impl Session {
     ) -> Step {
         self.settle_all(pending).await;
         match refusal.status {
-            // The client's rights have already counted these.
-            Status::AuthFailure | Status::Denied | Status::OverQuota => {}
+            // These are counted already.
+            Status::AuthFailure | Status::Denied | Status::OverQuota | Status::Late => {}
             _ => self.context.counters.commands.bad_lines.up(),
         }
         match refusal.status {
@@ -258,11 +262,26 @@ impl Session {
         {
             return Some(refusal);
         }
+        if let Some(refusal) = self.refusal_of_late(packet) {
+            return Some(refusal);
+        }
         if self.may_have_key(packet.command.key()) {
             return None;
         }
         let skipped = packet.command.value_bytes().unwrap_or(0) as u64;
         Some(Refusal::skipping(packet.head, Status::InvalidArguments, skipped))
+    }
+
+    /// Returns the refusal of a packet whose client no longer waits for the answer. Nothing is done for it any more.
+    fn refusal_of_late<'p>(&self, packet: &Packet<'p>) -> Option<Refusal<'p>> {
+        let Packet { head, command } = packet;
+        // Only near clients are known to share this host's clock.
+        if head.deadline.is_none() || !self.is_near() || !head.deadline.is_over(host_ms()) {
+            return None;
+        }
+        self.context.counters.near.late.up();
+        let skipped = command.value_bytes().unwrap_or(0) as u64;
+        Some(Refusal::skipping(*head, Status::Late, skipped))
     }
 
     pub(super) async fn serve_packet<'a>(
@@ -271,7 +290,7 @@ impl Session {
         command: Command<'a>,
         pending: &mut VecDeque<Pending<'a>>,
     ) {
-        let since = Instant::now();
+        let since = self.turned();
         to.count(&self.context.counters.commands);
         self.observe(since, || named(&command));
         if let Some(key) = command.key() {
@@ -428,7 +447,7 @@ impl Session {
         value: Body<'_>,
         pending: &mut VecDeque<Pending<'a>>,
     ) {
-        let since = Instant::now();
+        let since = self.turned();
         self.observe(since, || named(&command));
         to.count(&self.context.counters.commands);
         match command {

@@ -123,6 +123,8 @@ impl Session {
     pub(super) async fn serve_batch<W: Wire>(&mut self, input: &[u8]) -> io::Result<(usize, Step)> {
         let mut pending: VecDeque<Pending<'_>> = VecDeque::new();
         let mut position = 0;
+        // A near client reads the first answers while this session writes the next ones.
+        let out_bytes_max = if self.is_near() { NEAR_OUT_BYTES_MAX } else { OUT_BYTES_MAX };
         let step = loop {
             if position == input.len() || self.closing {
                 break Step::Consumed(position);
@@ -131,7 +133,7 @@ impl Session {
                 Step::Consumed(bytes) => position += bytes,
                 other => break other,
             }
-            if pending.len() >= self.pending_max() || self.out.len() >= OUT_BYTES_MAX {
+            if pending.len() >= self.pending_max() || self.out.len() >= out_bytes_max {
                 self.settle_all(&mut pending).await;
                 self.flush().await?;
             }
@@ -291,6 +293,12 @@ impl Session {
         self.record(kind, pending.since);
     }
 
+    /// Returns when the session turned to the next command: when it had answered the one before, if nothing has come in
+    /// between. This saves a reading of the clock for each command of a pipeline.
+    pub(super) fn turned(&self) -> Instant {
+        self.answered.unwrap_or_else(Instant::now)
+    }
+
     pub(super) fn record(&mut self, kind: CommandKind, since: Instant) {
         let now = Instant::now();
         self.context.counters.durations[kind as usize].record(now.duration_since(since).into());
@@ -332,6 +340,10 @@ const LONG_AT_ONCE: usize = 4;
 
 /// The maximum number of requests of one connection in flight to the stores.
 const PENDING_MAX: usize = 64;
+
+/// The number of bytes of replies after which they are written to a near client. The buffer of an idle connection holds
+/// them with one more short answer.
+const NEAR_OUT_BYTES_MAX: usize = 3 << 10;
 
 /// The expected size of a request without a value and its answer (bytes).
 const LINE_BYTES: usize = 256;

@@ -70,8 +70,8 @@ fn head_of(input: &[u8]) -> Head {
     let opaque = input.get(12..16).and_then(|bytes| bytes.first_chunk());
     Head {
         opcode: input.get(1).copied().unwrap_or(0),
-        quiet: false,
         opaque: opaque.map_or(0, |bytes| u32::from_be_bytes(*bytes)),
+        ..Head::default()
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
     fn the_answer_repeats_what_has_arrived_of_a_packet() {
         let packet = [0x80, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
         assert_eq!(head_of(&packet).opaque, 0x0102_0304);
-        assert_eq!(head_of(&packet[..15]), Head { opcode: 0x0a, quiet: false, opaque: 0 });
+        assert_eq!(head_of(&packet[..15]), Head { opcode: 0x0a, ..Head::default() });
         assert_eq!(head_of(&packet[..1]), Head::default());
     }
 }

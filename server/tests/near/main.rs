@@ -1,6 +1,7 @@
 //! Near clients of a whole server: what they may do and get, what becomes of those that die or lie, and what they cost.
 
 mod commands;
+mod deadlines;
 mod hostile;
 
 use std::io::{Read, Write};
