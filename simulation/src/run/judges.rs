@@ -114,6 +114,7 @@ pub(super) async fn judge_end(world: &Rc<World>, scenario: &Scenario, servers: &
         if open > 0 {
             world.problem(format!("frontend {index} has {open} connections of nobody"));
         }
+        judge_gauges(world, index, &server.metrics());
         for (worker, (held, _)) in server.budgets().into_iter().enumerate() {
             if held > 0 {
                 world.problem(format!("worker {worker} of frontend {index} still holds {held} B"));
@@ -201,6 +202,16 @@ async fn connect(world: &World, frontend: usize, logs_in: bool) -> io::Result<En
     match &answer[..] {
         b"STORED\r\n" => Ok(connection),
         _ => Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned())),
+    }
+}
+
+/// Compares the metrics of a frontend with the fact that all clients have gone.
+fn judge_gauges(world: &World, index: usize, page: &str) {
+    for name in ["rebate_connections", "rebate_listener_connections", "rebate_memory_held_bytes"] {
+        let told = sum(page, name);
+        if told > 0.0 {
+            world.problem(format!("{name} of frontend {index} is {told} when all have gone"));
+        }
     }
 }
 
