@@ -259,9 +259,9 @@ def load(target, *arguments):
     return report
 
 
-def start_load(target, *arguments):
+def start_load(target, *arguments, timeout_s=PATIENCE_S):
     """Starts `rebate load`. Pass the result to `load_report`. SIGINT ends the load early and in order."""
-    command = [BINARY, "load", target.url, "--json", "--timeout", f"{PATIENCE_S}s",
+    command = [BINARY, "load", target.url, "--json", "--timeout", f"{timeout_s}s",
                *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
