@@ -371,7 +371,7 @@ fn reproduce_writes_rows_equal_to_every_printed_digit() {
     }
     let errors = || {
         let ids = ours.iter().map(|row| row["id"].as_str().unwrap());
-        ids.filter(|id| id.ends_with(".error_pct")).collect::<Vec<_>>()
+        ids.filter(|id| id.ends_with(".error_points")).collect::<Vec<_>>()
     };
     assert!(errors().len() > 8, "an A/A run and at least eight cases: {:?}", errors());
     for row in &ours {
@@ -379,12 +379,13 @@ fn reproduce_writes_rows_equal_to_every_printed_digit() {
         let is_virtual = !row["devices"].as_array().unwrap().is_empty();
         // A number for all cases together also covers the emulated cases.
         let of_set = id.trim_start_matches("ab.").trim_start_matches("held_out.");
-        let of_all = ["error_median", "error_most", "gains"]
+        let of_all = ["error_points_median", "error_points_most", "gains"]
             .contains(&of_set.trim_start_matches("held_out_"));
         assert_eq!(is_virtual, of_all || of_set.starts_with("iaa."), "{row}");
         assert!(!is_virtual || row["kind"] != "measured", "{row}");
     }
-    for bar in ["ab.error_median", "ab.error_most", "ab.gains", "ab.iaa.sync.error_pct"] {
+    for bar in ["error_points_median", "error_points_most", "gains", "iaa.sync.error_points"] {
+        let bar = format!("ab.{bar}");
         let bars = all["bars"].as_array().unwrap();
         assert!(bars.iter().any(|criterion| criterion["id"] == bar), "no bar {bar}");
     }

@@ -115,9 +115,9 @@ const ACCELEROMETER: [Claim; 10] = [
     claim("case study 2: error", "error.encryption"),
     claim("case study 3: error", "error.inference"),
     claim("case study 1: cycles freed", "freed.aes_ni"),
-    claim("the model errs by at most 3.7 % (A/B runs here)", "ab.error_most"),
-    claim("the same in the median of our cases", "ab.error_median"),
-    claim("the same in cases that were held out", "ab.held_out_error_most"),
+    claim("the model errs by at most 3.7 points (A/B runs here)", "ab.error_points_most"),
+    claim("the same in the median of our cases", "ab.error_points_median"),
+    claim("the same in cases that were held out", "ab.held_out_error_points_most"),
 ];
 
 const ACCELFLOW: [Claim; 22] = [

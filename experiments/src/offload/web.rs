@@ -95,7 +95,8 @@ fn section(rows: &[Row]) -> Section {
         prose: vec![
             "Objects of 8 KiB, encrypted on the core, then compressed, two requests in flight. The \
              rows of Software, Sync and Async are what the profiles were fitted to, and prove \
-             nothing; the Custom rows and the 90th percentiles were held out."
+             nothing. The Custom rows take the path of Sync or Async at this size, so only the \
+             90th percentiles were held out."
                 .into(),
         ],
         tables: vec![

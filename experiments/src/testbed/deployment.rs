@@ -284,7 +284,8 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// The arguments of every process: no pool of workers, because each process has one core as in \[CacheTax\].
+/// The arguments of every process: no pool of workers, because each process has one core here. (In \[CacheTax\],
+/// containers share a socket of 28 cores.)
 const ALONE: &str = "--workers 0 --admin-listen 127.0.0.1:0";
 
 /// The arguments that send jobs of every size to the accelerator, as in \[CacheTax\].

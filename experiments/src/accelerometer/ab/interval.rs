@@ -23,13 +23,19 @@ impl Interval {
 
     /// Converts an interval of a ratio into the interval of the ratio's absolute distance from 1 (percent).
     pub(super) fn error_percent(self) -> Self {
-        let off = |ratio: f64| 100.0 * (ratio - 1.0).abs();
+        let off = |ratio: f64| 100.0 * (ratio - 1.0);
+        let ci95 = self.ci95.map(|[low, high]| [off(low), off(high)]);
+        Self { median: off(self.median), ci95 }.absolute()
+    }
+
+    /// Converts an interval of a value into the interval of its distance from zero.
+    pub(super) fn absolute(self) -> Self {
         let ci95 = self.ci95.map(|[low, high]| {
-            let holds_one = low <= 1.0 && high >= 1.0;
-            let least = if holds_one { 0.0 } else { off(low).min(off(high)) };
-            [least, off(low).max(off(high))]
+            let holds_zero = low <= 0.0 && high >= 0.0;
+            let least = if holds_zero { 0.0 } else { low.abs().min(high.abs()) };
+            [least, low.abs().max(high.abs())]
         });
-        Self { median: off(self.median), ci95 }
+        Self { median: self.median.abs(), ci95 }
     }
 }
 

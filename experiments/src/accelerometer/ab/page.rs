@@ -16,7 +16,7 @@ pub(super) fn sections(found: &[Measurements]) -> Vec<Section> {
 
 fn errors(found: &[Measurements]) -> Section {
     let table = |caption: &str, is_held_out: bool| {
-        let header = ["gain measured (%)", "estimated (%)", "error (%)", "no change errs (%)"]
+        let header = ["gain measured (%)", "estimated (%)", "error (points)", "no change errs (%)"]
             .into_iter()
             .chain(["Amdahl errs (%)", "alpha"])
             .map(Column::number);
@@ -113,7 +113,7 @@ fn cells(found: &Measurements) -> Vec<String> {
         format!("{}, {}", design.threading.name(), design.strategy.name()),
         with_interval(found.gain()),
         with_interval(found.over_rounds(|round| 100.0 * (round.estimate.speedup - 1.0))),
-        with_interval(found.error()),
+        with_interval(found.error_points()),
         with_interval(found.ratio(|_| 1.0).map(Interval::error_percent)),
         with_interval(amdahl.map(Interval::error_percent)),
         with_interval(found.over_rounds(|round| round.estimate.values.alpha)),

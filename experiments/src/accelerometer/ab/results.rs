@@ -10,8 +10,8 @@ use super::interval::Interval;
 use super::measure::{Measurements, Parts, Round};
 use crate::base::rows::{Kind, Limit, Row, Rows};
 
-/// Adds the rows of every case, and the totals. The held-out cases have totals of their own, because their results were
-/// unknown when the model was made.
+/// Adds the rows of every case, and the totals. The held-out cases have totals of their own, because they were written
+/// down before any of them was measured.
 pub(super) fn write(rows: &mut Rows, found: &[Measurements]) {
     found.iter().for_each(|measured| case(rows, measured));
     let is_case = |measured: &&Measurements| measured.case.by != By::Nothing;
@@ -29,7 +29,7 @@ fn totals(rows: &mut Rows, set: &str, found: Vec<&Measurements>) {
     let (cases, left): (Vec<&Measurements>, Vec<&Measurements>) =
         found.into_iter().partition(|measured| measured.invalid.is_none());
     let errors: Vec<f64> =
-        cases.iter().filter_map(|measured| measured.error().map(|error| error.median)).collect();
+        cases.iter().filter_map(|measured| Some(measured.error_points()?.median)).collect();
     let devices: BTreeSet<String> =
         cases.iter().flat_map(|measured| measured.virtuals.clone()).collect();
     let missing: Vec<&str> = left.iter().map(|measured| measured.case.id).collect();
@@ -44,9 +44,10 @@ fn totals(rows: &mut Rows, set: &str, found: Vec<&Measurements>) {
         rows.set(row, None, limit, met);
     };
     let median = Interval::from_values(errors.iter().copied()).map(|interval| interval.median);
-    add("error_median", "the median case's error", "%", median, Limit::Below(ERROR_MEDIAN));
+    let what = "the median case's error";
+    add("error_points_median", what, "points", median, Limit::Below(ERROR_MEDIAN));
     let most = errors.iter().copied().reduce(f64::max).filter(|_| is_whole);
-    add("error_most", "the largest error", "%", most, Limit::AtMost(ERROR_MOST));
+    add("error_points_most", "the largest error", "points", most, Limit::AtMost(ERROR_MOST));
     // A model that is right only about cases without a gain proves little. The held-out cases need not have gains.
     if set.is_empty() {
         let gains = cases.iter().filter_map(|measured| measured.gain());
@@ -71,7 +72,8 @@ fn case(rows: &mut Rows, found: &Measurements) {
     let estimated = found.over_rounds(|round| percent(round.estimate.speedup));
     let what = "gain estimated from the run without acceleration and a microbenchmark";
     rows.rows.push(row("estimated_gain_pct", what, "%", estimated).by(Kind::Computed));
-    let error = row("error_pct", "estimated throughput over measured, less 1", "%", found.error());
+    let what = "estimated gain less the measured one, without its sign";
+    let error = row("error_points", what, "points", found.error_points());
     match found.case.by {
         By::Nothing => rows.rows.push(error),
         _ => {
@@ -79,6 +81,8 @@ fn case(rows: &mut Rows, found: &Measurements) {
             rows.judge(Row { reason, ..error }, None, Limit::AtMost(ERROR_MOST));
         }
     }
+    let what = "estimated throughput over measured, less 1";
+    rows.rows.push(row("error_pct", what, "%", found.error()));
     let none = found.ratio(|_| 1.0).map(Interval::error_percent);
     rows.rows.push(row("error_no_change_pct", "error of expecting no change", "%", none));
     let amdahl = found.ratio(|round| round.estimate.amdahl).map(Interval::error_percent);
@@ -121,12 +125,22 @@ impl Measurements {
         self.over_rounds(|round| expected(round) / round.speedup())
     }
 
-    /// Returns the model's error (percent). An A/A run has nothing to estimate, so its error is the difference between
-    /// two equal sides.
+    /// Returns the model's error as a part of the measured throughput (percent).
     pub(super) fn error(&self) -> Option<Interval> {
-        let nothing = self.case.by == By::Nothing;
-        let expected = |round: &Round| if nothing { 1.0 } else { round.estimate.speedup };
-        self.ratio(expected).map(Interval::error_percent)
+        self.ratio(|round| self.expected(round)).map(Interval::error_percent)
+    }
+
+    /// Returns the model's error as \[Accelerometer\] counts it: the estimated speedup less the measured one. A speedup
+    /// of 1.25 has 25 points.
+    pub(super) fn error_points(&self) -> Option<Interval> {
+        let off = |round: &Round| percent(self.expected(round)) - percent(round.speedup());
+        self.over_rounds(off).map(Interval::absolute)
+    }
+
+    /// Returns the estimated speedup. An A/A run has nothing to estimate, so its error is the difference between two
+    /// equal sides.
+    fn expected(&self, round: &Round) -> f64 {
+        if self.case.by == By::Nothing { 1.0 } else { round.estimate.speedup }
     }
 
     /// Returns the error by part of a request (percent of the estimated time). The kernel's part is the time
@@ -153,7 +167,7 @@ impl Measurements {
 
     /// Returns the parts of a request that cause the error of a case, if the error exceeds the limit.
     fn cause(&self) -> Option<String> {
-        self.error().filter(|error| error.median > ERROR_MOST)?;
+        self.error_points().filter(|error| error.median > ERROR_MOST)?;
         let off = self.over_rounds(Round::off_pct)?.median;
         let mut parts: Vec<_> =
             self.off_by_part().into_iter().map(|(_, what, off)| (what, off.median)).collect();
@@ -240,7 +254,7 @@ const WAIT: usize = Stage::Wait as usize;
 /// The number of parts that a cause names.
 const CAUSES: usize = 3;
 
-/// The greatest error that \[Accelerometer\] reports (percent). It is the limit for the errors here.
+/// The greatest error that \[Accelerometer\] reports (points of speedup). It is the limit for the errors here.
 const ERROR_MOST: f64 = 3.7;
 const ERROR_MEDIAN: f64 = 2.0;
 const GAIN_LEAST: f64 = 10.0;
@@ -323,9 +337,9 @@ mod tests {
         all[0].rounds.iter_mut().for_each(|round| round.after_ns = 1_000.0);
         let (rows, met) = totals_of(&all);
         let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
-        let shown = ["ab.error_median", "ab.error_most", "ab.gains"];
+        let shown = ["ab.error_points_median", "ab.error_points_most", "ab.gains"];
         assert_eq!(ids[..3], shown);
-        assert_eq!(ids[3..], ["ab.held_out_error_median", "ab.held_out_error_most"]);
+        assert_eq!(ids[3..], ["ab.held_out_error_points_median", "ab.held_out_error_points_most"]);
         assert_eq!(met, [true, true, true, true, false].map(Some));
     }
 
