@@ -19,7 +19,7 @@ pub enum Error {
     /// There is no address.
     #[error("no address was given; give at least one of near:PATH, unix:PATH and HOST:PORT")]
     NoAddress,
-    /// The weight of a server is out of range, or there are two.
+    /// The weight of a server is out of range, or its text states more than one.
     #[error("`{address}` has no single weight of 1 to 65535 behind its port")]
     Weight {
         /// The address.

@@ -1,6 +1,6 @@
-//! Runs every fuzz target without a fuzzer: first each input of its corpus, then inputs that are changed at random for
-//! a moment. A fuzzer finds more in ten minutes (`fuzz/run 600`). This finds what a change has broken, without a build
-//! of its own.
+//! Runs every fuzz target without a fuzzer: first each input of its corpus, and then randomly changed inputs for half a
+//! second. A fuzzer finds more in ten minutes (`fuzz/run 600`). This finds what a change has broken, and needs no other
+//! build.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};

@@ -37,7 +37,8 @@ pub(super) fn has_sums(bars: &Bars) -> bool {
     bars.layout == Layout::Stacked && bars.series.iter().any(negative)
 }
 
-/// Returns the origin of a bar's number. A computed or published number keeps its own origin in an emulated category.
+/// Returns the origin of a bar's number. A measured number has the origin of its category, for example an
+/// emulated device. A computed or published number has the origin of its series.
 pub(super) fn origin(category: &Category, series: &BarSeries) -> Origin {
     if series.origin == Origin::Measured { category.origin } else { series.origin }
 }

@@ -189,7 +189,8 @@ impl Metrics {
         add(&self.apart[ChainKind::from_chain(chain) as usize], 1);
     }
 
-    /// Counts the end of a job with a chain: each op that was not counted yet, and the chain if it ended on one path.
+    /// Counts the end of a job with a chain: each op that was not counted yet, and the chain, if none of
+    /// its ops is left.
     #[inline(never)]
     pub(crate) fn count_chain(&self, choice: Choice, completion: &mut Completion, total: Nanos) {
         let before = chain_service(&completion.job);

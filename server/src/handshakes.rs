@@ -75,5 +75,6 @@ fn yield_to_others() {
     }
 }
 
-/// The niceness of the thread of handshakes. With other threads that want the whole processor, it gets a quarter.
+/// The niceness of the thread of handshakes. Against one busy thread of normal priority on the same core, it
+/// gets about a quarter of the time.
 const HANDSHAKE_NICE: i32 = 5;

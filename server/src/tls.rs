@@ -82,11 +82,11 @@ impl Tls {
         self.server.as_ref().map(|_| self.loaded.lock().elapsed())
     }
 
-    /// Loads all files again, for new connections. Counts and logs the results: the files of the listeners and those
-    /// of the connections to other servers are taken over independently.
+    /// Loads all files again, for new connections: those of the listeners and, independently of them, those of the
+    /// connections to other servers. Counts and logs both results.
     ///
     /// # Errors
-    /// Describes the first file of either that cannot be used. The credentials that it belongs to stay in use.
+    /// Describes the first file of each set that cannot be used. The credentials of that set stay in use.
     pub(crate) fn reload(&self) -> Result<(), String> {
         let problems = [self.reload_listeners(), self.reload_upstream()];
         self.servers.ask_again();

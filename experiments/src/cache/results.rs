@@ -91,7 +91,8 @@ impl Point {
         Self { configuration: configuration.id(), kind }
     }
 
-    /// Makes the point at the fixed load of the criteria, which every compared configuration sustains.
+    /// Makes the point at the highest load that was tried and that all compared configurations carry. The criteria
+    /// compare them there.
     pub(super) fn carried(configuration: Configuration, gets: u32) -> Self {
         Self { configuration: configuration.id(), kind: PointKind::Carried { gets } }
     }

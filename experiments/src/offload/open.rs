@@ -180,8 +180,8 @@ impl Run {
         self.waited(due, self.now());
     }
 
-    /// Records a latency if the request was due after the warm-up. During the warm-up learning policies also try slow
-    /// devices.
+    /// Records a latency if the request was due after the warm-up. During the warm-up, policies that learn also try
+    /// slow devices.
     fn waited(&self, due: Nanos, until: Nanos) {
         if due.0 >= self.window.0 / WARM_UP {
             self.log.borrow_mut().latency_ns.push(until.since(due).0);

@@ -207,7 +207,8 @@ impl Oracle {
         Ok((result, !ids.is_empty()))
     }
 
-    /// Judges an answer against the expectation for its request. Numbers must be judged in the order of their requests.
+    /// Judges an answer against the expectation for its request. Answers that
+    /// are numbers must be judged in the order of their requests, because each must be above the one before.
     pub fn judge(&mut self, expected: &Expected, answer: &[u8]) -> Verdict {
         let frame = match expected {
             Expected::Refusal => {

@@ -253,7 +253,7 @@ impl Codecs {
         Some(Stream { header, dialect, dictionary, bytes })
     }
 
-    /// Turns a stored form back into the value. If it does not, the value counts as one that is not compressed.
+    /// Decompresses the stream and compares it with the value. If they differ, the value counts as not compressed.
     fn unpack(&mut self, value: &[u8], packed: Packed) -> Measured {
         let Packed { stored_bytes, compress_ns, stream } = packed;
         let raw = Measured { stored_bytes, omitted_bytes: 0, compress_ns, decompress_ns: 0.0 };
@@ -315,7 +315,7 @@ const VALUES_MIN: usize = 30;
 /// The version of the frames in which Rebate's embedded store holds values.
 const VERSION: FrameVersion = FrameVersion::V2;
 
-/// A key for the checksum, which covers the key.
+/// The key that all measurements use. The checksum of a frame covers the key of its item.
 const KEY: &[u8] = b"user:1234:profile";
 
 /// The bytes of returned buffers that are kept.

@@ -162,8 +162,9 @@ pub(super) enum Read {
     Classic,
 }
 
-/// Reads the values of these items with their classes, up to [`VALUE_BYTES_MAX`]. Items that are gone by now are left
-/// out, and a stop ends the reading. Returns the values and how they were read. The connection cannot be used again.
+/// Reads the values of these items with their classes, at most [`VALUE_BYTES_MAX`] in total. Leaves out items that are
+/// gone by now, and ends early if the caller wants to stop. Returns the values and how they were read. The connection
+/// cannot be used again.
 pub(super) fn sample(
     link: &mut Link<'_>,
     wanted: &[(usize, Listed)],

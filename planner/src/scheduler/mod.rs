@@ -21,7 +21,8 @@ pub(crate) struct LiveRequest<'a> {
     pub(crate) op: Option<&'a str>,
     /// The host's clock (GHz), or `None` if it is unknown.
     pub(crate) clock_ghz: Option<f64>,
-    /// True if the query will also be evaluated with device profiles. Then it is enough to know the work.
+    /// True if the query will also be evaluated with device profiles. Then the costs in software are enough: no job
+    /// needs to have been offloaded.
     pub(crate) has_profiles: bool,
 }
 

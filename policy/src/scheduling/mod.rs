@@ -169,7 +169,7 @@ struct DeviceState {
     curve: Curve,
     control: Control,
     waits: Waits,
-    /// The size that the decision follows, as a power of two.
+    /// The last break-even size that was computed (the logarithm to base 2 of bytes), for reports.
     proposed_log2: Option<f64>,
     decision: Option<Decision>,
     /// The name of the process whose report first named the device.

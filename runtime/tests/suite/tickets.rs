@@ -1,5 +1,5 @@
 //! Tests tickets: they can be detached in every state, wake their owner once, and are never confused with another
-//! job's. Also tests starts that are refused.
+//! job's. Also tests configurations with which the runtime refuses to start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -254,8 +254,8 @@ impl Client {
         }
     }
 
-    /// Logs in as `user`. Returns whether the password is right and the identity has a place for the connection. A
-    /// failure comes late if there were others before; only this client waits.
+    /// Logs in as `user`. Returns whether the password is right and the identity has a place for the connection. After
+    /// failures of this client the answer to the next one is delayed, for this client only.
     pub(crate) async fn authenticate(&self, user: &[u8], password: &[u8]) -> bool {
         let counters = &self.context.counters;
         counters.commands.auth_cmds.up();

@@ -71,7 +71,7 @@ pub(super) fn keyed(opcode: u8, key: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// The translation of one connection.
+/// Translates between the session's text commands and the binary packets of one connection to a server.
 #[derive(Default)]
 pub(super) struct Packets {
     /// The packets that are not written yet.

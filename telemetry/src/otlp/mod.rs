@@ -359,7 +359,8 @@ async fn within<T>(
 }
 
 /// Returns whether the same data may be sent again after a call that has failed with this code (OTLP specification 1,
-/// "Failures" of OTLP/gRPC). A collector without resources has to say when to try again, which is not read here.
+/// "Failures" of OTLP/gRPC). An exhausted collector may be tried again only when it says so, in a field
+/// that is not read here, so its code is not among them.
 const fn is_retryable(code: Code) -> bool {
     matches!(
         code,
