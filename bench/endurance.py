@@ -4,7 +4,8 @@
 Eight processes serve: a ring of three memcached, a compression service over gRPC, another over a lane, a scheduler, and
 two frontends, of which each uses one of the compression services. The load is 90 % gets of 20,000 keys, with html values
 of 100 B to 8 KiB and a set after every miss. Every value that is read is compared with what was written.
-The knee is the highest rate at which the p99 of gets (median of three times ten seconds) is at most three times that at a fifth of the closed loop's rate.
+The knee is the highest rate at which the p99 of gets (median of three times ten seconds) is at most three times that at
+a fifth of the closed loop's rate.
 A cycle of ten minutes begins with a minute in which dictionaries are trained again, and three quiet minutes. In the other
 six, every two to six seconds one or two processes are killed (SIGKILL), stopped (SIGSTOP) or ended (SIGTERM) for up to
 three seconds, all of them in turn. In the second half the first frontend is only stopped, so that its memory can be
@@ -157,10 +158,9 @@ class Deployment:
 
 
 def ready(slot):
-    lines = slot.server.log.read_text(errors="replace").splitlines()
-    admin = next(line.split()[-1] for line in lines if line.startswith("admin on "))
+    """Returns the status of the page of readiness."""
     try:
-        with urlopen(f"http://{admin}/readyz", timeout=PATIENCE_S) as page:
+        with urlopen(f"http://{slot.server.admin()}/readyz", timeout=PATIENCE_S) as page:
             return page.status
     except HTTPError as error:
         return error.code

@@ -98,13 +98,17 @@ class Server:
         """Returns the general statistics by name, as text."""
         return dict(line.split(" ", 2)[1:] for line in self.ask("stats"))
 
-    def metrics(self):
-        """Returns the samples of `/metrics` by name and labels. The server must be a `rebate` with `--admin-listen`."""
+    def admin(self):
+        """Returns the address of the admin pages. The server must be a `rebate` with `--admin-listen`."""
         lines = self.log.read_text(errors="replace").splitlines()
         admin = next((line.split()[-1] for line in lines if line.startswith("admin on ")), None)
         if admin is None:
             fail(f"{self.words} has no admin address")
-        with urlopen(f"http://{admin}/metrics", timeout=PATIENCE_S) as page:
+        return admin
+
+    def metrics(self):
+        """Returns the samples of `/metrics` by name and labels."""
+        with urlopen(f"http://{self.admin()}/metrics", timeout=PATIENCE_S) as page:
             samples = [line.rpartition(" ") for line in page.read().decode().splitlines()
                        if line and not line.startswith("#")]
         return {name: float(value) for name, _, value in samples}

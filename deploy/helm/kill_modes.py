@@ -22,7 +22,6 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -52,9 +51,8 @@ def docker(*words, fails=True):
 
 
 def free_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
+    with harness.held_port() as port:
+        return port
 
 
 def rendered(mode, *values):
