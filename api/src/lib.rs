@@ -3,6 +3,7 @@
 //! no service.
 
 mod address;
+mod cipher;
 mod connection;
 mod login;
 pub mod wire;

@@ -159,6 +159,7 @@ fn lane_options(config: &Config) -> LaneOptions {
     LaneOptions {
         timeout: service_timeout(config),
         work_bytes_max: config.store.item_bytes_max,
+        ciphers: config.runtime.compression_ciphers,
         ..LaneOptions::default()
     }
 }
@@ -199,6 +200,7 @@ fn remote_options(config: &Config) -> Result<RemoteOptions, String> {
         queue_depth: REMOTE_QUEUE_DEPTH,
         work_bytes_max: config.store.item_bytes_max,
         login: server::logins::compression(config)?,
+        ciphers: config.runtime.compression_ciphers,
         ..RemoteOptions::default()
     })
 }

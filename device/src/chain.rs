@@ -27,6 +27,12 @@ pub trait Follow: Send + Sync {
     /// Prepares the op from the result before it, which is `output[offset..]`. It may write the bytes in front of the
     /// result. Returns none if the result needs no further op.
     fn prepare(&self, output: &mut Buffer, offset: usize) -> Option<Next>;
+
+    /// Returns what follows as an encoded message `rebate.v1.Follow`, for a device in another process. Returns none if
+    /// it must be prepared in this process.
+    fn message(&self) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// An op that was prepared from the result before it.
@@ -109,8 +115,12 @@ impl Chain {
 
     /// Returns the op that follows next, if the chain goes on.
     pub fn next_op(&self) -> Option<Op> {
-        let rest = self.follows.get(self.at).filter(|_| !self.has_ended);
-        rest.map(|follow| follow.op())
+        self.next_follow().map(|follow| follow.op())
+    }
+
+    /// Returns what follows next, if the chain goes on.
+    pub fn next_follow(&self) -> Option<&Arc<dyn Follow>> {
+        self.follows.get(self.at).filter(|_| !self.has_ended)
     }
 
     /// Returns the ops that are done, in their order. The job's own op is not among them.

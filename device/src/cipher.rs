@@ -21,7 +21,19 @@ impl ExpandedKey {
 /// An expanded key. Jobs with the same key share one key schedule, and a clone only increments a reference
 /// count. Two keys are equal when one is a clone of the other. The key itself cannot be read back.
 #[derive(Clone)]
-pub struct Key(Arc<dyn KeyMemory>);
+pub struct Key {
+    memory: Arc<dyn KeyMemory>,
+    name: Option<KeyName>,
+}
+
+/// Names a key to another process that has the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyName {
+    /// The number of the key.
+    pub id: u16,
+    /// Tells whether two keys of this number are the same, and nothing else about them.
+    pub check: [u8; KEY_CHECK_BYTES],
+}
 
 /// Memory that has an expanded key.
 pub trait KeyMemory: Deref<Target = ExpandedKey> + Send + Sync {}
@@ -36,17 +48,27 @@ impl Key {
 
     /// Returns the key that is in this memory.
     pub fn in_memory(memory: impl KeyMemory + 'static) -> Self {
-        Self(Arc::new(memory))
+        Self { memory: Arc::new(memory), name: None }
+    }
+
+    /// Returns the key with a name. A key without one stays in its process.
+    pub fn with_name(self, name: KeyName) -> Self {
+        Self { name: Some(name), ..self }
+    }
+
+    /// Returns the name of the key, if it has one.
+    pub fn name(&self) -> Option<KeyName> {
+        self.name
     }
 
     pub(crate) fn expanded(&self) -> &LessSafeKey {
-        &self.0.0
+        &self.memory.0
     }
 }
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::addr_eq(Arc::as_ptr(&self.0), Arc::as_ptr(&other.0))
+        std::ptr::addr_eq(Arc::as_ptr(&self.memory), Arc::as_ptr(&other.memory))
     }
 }
 
@@ -85,6 +107,9 @@ impl From<&[u8]> for AssociatedData {
 
 /// The size of a key (bytes).
 pub const KEY_BYTES: usize = 32;
+
+/// The size of the check in a key's name (bytes).
+pub const KEY_CHECK_BYTES: usize = 8;
 
 /// The size of a nonce (bytes).
 pub const NONCE_BYTES: usize = 12;

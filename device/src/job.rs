@@ -7,7 +7,7 @@ use units::{Nanos, Op, TraceContext};
 
 use crate::buffer::{Buffer, Input};
 use crate::chain::Chain;
-use crate::cipher::{AssociatedData, Key, Nonce, TAG_BYTES};
+use crate::cipher::{AssociatedData, Key, KeyName, Nonce, TAG_BYTES};
 use crate::codec::{Dialect, Level};
 use crate::dictionary::Dictionary;
 use crate::function::Function;
@@ -141,6 +141,21 @@ impl Task {
             Task::Checksum { .. } => Op::Checksum,
             Task::Copy => Op::Copy,
             Task::Function(function) => function.kind().op(),
+        }
+    }
+
+    /// Returns whether the task needs a key.
+    pub const fn is_cipher(&self) -> bool {
+        matches!(self, Task::Encrypt { .. } | Task::Decrypt { .. })
+    }
+
+    /// Returns the parameters of a cipher whose key has a name. Returns none for any other task.
+    pub fn named_cipher(&self) -> Option<(KeyName, &Nonce, &AssociatedData)> {
+        match self {
+            Task::Encrypt { key, nonce, associated } | Task::Decrypt { key, nonce, associated } => {
+                Some((key.name()?, nonce, associated))
+            }
+            _ => None,
         }
     }
 

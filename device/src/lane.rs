@@ -4,13 +4,13 @@
 
 use std::fmt;
 use std::io;
-use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use units::{ByteCount, Nanos, TraceContext};
 
-use crate::{Buffer, Class, Task, TenantId};
+use crate::{Buffer, Class, Pool, Task, TenantId};
 
 /// A function that registers a new connection with the executor of the calling thread.
 pub type WatchLane = fn(UnixStream) -> io::Result<Box<dyn Doorbell>>;
@@ -48,15 +48,12 @@ pub trait ServedLane {
     /// unused bytes. Returns none when the lane's memory is exhausted.
     fn output(&self, bytes: usize) -> Option<Buffer>;
 
-    /// Answers a job with the given part of `output`. Copies the part if `output` is not from
-    /// [`ServedLane::output`]. Without space for the copy, answers with [`NoResult::Busy`] and returns false.
-    fn finish(
-        &mut self,
-        ticket: Ticket,
-        output: Buffer,
-        part: Range<usize>,
-        service: Nanos,
-    ) -> bool;
+    /// Returns the pool of the buffers that [`ServedLane::output`] returns.
+    fn outputs(&self) -> &Pool;
+
+    /// Answers a job. Copies what is not in memory that the client can read. Without space for the copy, answers with
+    /// [`NoResult::Busy`] and returns false.
+    fn finish(&mut self, ticket: Ticket, results: Results, service: Nanos) -> bool;
 
     /// Answers a job that has no result.
     fn fail(&mut self, ticket: Ticket, why: NoResult, service: Nanos);
@@ -87,8 +84,8 @@ pub trait ServedLane {
 /// A client's job. Its sizes are unchecked claims of the client.
 #[derive(Debug)]
 pub struct Request {
-    /// The op and its parameters.
-    pub task: Task,
+    /// What the client wants to have done.
+    pub asked: Asked,
     /// The tenant of the job.
     pub tenant: TenantId,
     /// The class of the job.
@@ -105,6 +102,24 @@ pub struct Request {
     pub offset: u64,
     /// Identifies the answer to this job.
     pub ticket: Ticket,
+}
+
+/// What a client wants to have done.
+#[derive(Debug)]
+pub enum Asked {
+    /// One op.
+    Task(Task),
+    /// What an encoded message `rebate.v1.RunRequest` says, which has no payload.
+    Message(Bytes),
+}
+
+/// The results of a job.
+#[derive(Debug)]
+pub struct Results {
+    /// The result of the job's own op, if an op followed.
+    pub first: Option<Bytes>,
+    /// The last result.
+    pub last: Bytes,
 }
 
 /// Identifies the job that an answer belongs to. The client chose this number.
@@ -135,6 +150,8 @@ pub enum NoResult {
     Busy,
     /// The job must not be run.
     Refused,
+    /// The service has no such key for ciphers.
+    UnknownKey,
 }
 
 /// The next step of a side that has no work.

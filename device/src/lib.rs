@@ -58,7 +58,7 @@ pub mod worker;
 
 pub use buffer::{Buffer, Input, Memory, MemoryBlock, MemoryId, Pool};
 pub use chain::{Chain, Follow, Next, StepDone};
-pub use cipher::{AssociatedData, ExpandedKey, Key, Nonce, TAG_BYTES};
+pub use cipher::{AssociatedData, ExpandedKey, Key, KeyName, Nonce, TAG_BYTES};
 pub use codec::{Codec, Dialect, Engine, EngineError, EngineFactory, Level};
 pub use dictionary::{Dictionary, DictionaryError, Train};
 pub use faulty::{FaultPlan, Faulty, Loss};

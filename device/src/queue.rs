@@ -38,6 +38,12 @@ pub trait Device: Send + Sync {
         false
     }
 
+    /// Returns whether the device takes only ciphers whose key has a name ([`crate::Key::with_name`]), because another
+    /// process finds the key by it.
+    fn needs_named_keys(&self) -> bool {
+        false
+    }
+
     /// Returns the successions of ops that the device runs without giving the work back in between.
     fn successions(&self) -> Successions {
         Successions::default()

@@ -33,7 +33,7 @@ use common::Signal;
 use device::{
     Buffer, Class, Codec, Device, Dialect, Input, Job, Level, Outcome, Pool, Queue, Task, Waiting,
 };
-use drivers::lane::{LaneServer, ServedLane, Taken};
+use drivers::lane::{LaneServer, Results, ServedLane, Taken};
 use drivers::{Lane, LaneOptions};
 use harness::{Bench, Process, TIMEOUT, bench, quantile};
 use units::cores::pin;
@@ -283,7 +283,8 @@ fn serve(path: &Path, core: usize) -> Result<(), Problem> {
             result_bytes = request.output_bytes;
             let fits = |buffer: &Buffer| buffer.len() == result_bytes;
             let output = result.take().filter(fits).or_else(|| written(&serving, result_bytes));
-            serving.finish(request.ticket, output.ok_or("no room")?, 0..result_bytes, Nanos(0));
+            let last = output.ok_or("no room")?.freeze(0..result_bytes);
+            serving.finish(request.ticket, Results { first: None, last }, Nanos(0));
         }
         serving.publish();
         if taken > 0 && core != CLIENT_CORE {

@@ -38,6 +38,8 @@ pub struct RuntimeConfig {
     /// With a small number, verification costs the core many decompressions. With a large number, a device
     /// that turns wrong is found late.
     pub verify_every: Option<NonZeroU32>,
+    /// Whether the ops of a chain may go to a device in one trip. With `false` each op is placed by itself.
+    pub chains: bool,
     /// The process's knowledge about these devices. All runtimes of a process share it.
     pub reputation: Arc<Reputation>,
 }
@@ -61,6 +63,7 @@ impl RuntimeConfig {
             seed: 0,
             limits: Limits::NONE,
             verify_every: Some(VERIFY_EVERY),
+            chains: true,
         }
     }
 

@@ -87,6 +87,8 @@ struct Decisions {
     records_costs: bool,
     /// The fallback of each op.
     fallback: [Fallback; OPS],
+    /// Whether the ops of a chain may go to a device in one trip.
+    chains: bool,
     /// The device states that were last passed to the policy.
     states: Vec<DeviceState>,
     /// The device states for a chain as a whole and for each of its ops. They are kept so that a decision allocates no
@@ -150,6 +152,7 @@ impl Runtime {
                 fallback,
                 cache: DecisionCache::new(&states),
                 states,
+                chains: config.chains,
                 chain_states: Vec::new(),
                 history: History::default(),
                 draws: Prng::new(config.seed),

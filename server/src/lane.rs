@@ -14,10 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use api::prost::Message;
+use api::v1::RunRequest;
 use device::lane::{
-    Doorbell, NoResult, Pause, Problem, RESULT_AT, Request, ServedLane, Taken, Ticket,
+    Asked, Doorbell, NoResult, Pause, Problem, RESULT_AT, Request, Results, ServedLane, Taken,
+    Ticket,
 };
-use device::{DeviceError, Input, Job, Outcome, Task, TenantId};
+use device::{Input, Job, Task, TenantId};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use futures_util::task::AtomicWaker;
@@ -26,10 +29,12 @@ use tokio::time::Sleep;
 use units::{ByteCount, Nanos};
 
 use crate::access::{Client, Origin, Rights};
+use crate::asked_job::{AskedJob, Became, NotAJob, STREAM_SLACK_BYTES, run_asked};
 use crate::budget::Permit;
 use crate::context::{Peer, WorkerContext};
 use crate::job_stages;
 use crate::session::Open;
+use crate::values::Place;
 use crate::worker::ListenerProtocol;
 
 /// Serves one lane to its end.
@@ -133,6 +138,12 @@ impl Wake for Turn {
 }
 
 type InFlight = Pin<Box<dyn Future<Output = Done>>>;
+
+/// What a client wants to have done, after the check of its message.
+enum Wanted {
+    Task(Task),
+    Message(AskedJob),
+}
 
 /// A completed job.
 struct Done {
@@ -275,7 +286,7 @@ impl Lane {
                 Taken::Refused => self.context.counters.lanes.jobs_refused.up(),
                 Taken::Job(request) => {
                     bytes += request.input_bytes.max(request.output_bytes);
-                    self.begin(request);
+                    self.begin(&request);
                 }
             }
             taken += 1;
@@ -284,18 +295,18 @@ impl Lane {
         Ok(taken)
     }
 
-    fn begin(&mut self, request: Request) {
-        match self.job(&request) {
+    fn begin(&mut self, request: &Request) {
+        let ticket = Ticket(request.ticket.0);
+        match self.job(request) {
             Ok((job, held)) => {
                 self.context.counters.lanes.jobs.up();
                 let output_bytes_max = request.output_bytes;
                 let since = Instant::now();
-                let Request { ticket, trace, .. } = request;
+                let trace = job.trace.as_deref().copied();
                 let trace = trace.filter(|_| self.context.recorder.takes_asked(since));
                 let context = Rc::clone(&self.context);
-                let run = self.context.runtime.run(Box::new(job));
                 self.in_flight.push(Box::pin(async move {
-                    let finished = run.await;
+                    let finished = run_asked(&context.runtime, job).await;
                     if let Some(trace) = trace {
                         let recorder = &context.recorder;
                         job_stages::record_asked(recorder, trace, JOB, since, &finished);
@@ -309,20 +320,29 @@ impl Lane {
                     NoResult::Busy => lanes.jobs_busy.up(),
                     _ => lanes.jobs_refused.up(),
                 }
-                self.serving.fail(request.ticket, why, Nanos(0));
+                self.serving.fail(ticket, why, Nanos(0));
             }
         }
     }
 
     /// Copies the input into memory of this process and creates the job, or returns why the job is refused.
-    fn job(&mut self, request: &Request) -> Result<(Job, Held), NoResult> {
-        let item_bytes_max = self.context.limits.item_bytes_max.as_usize();
-        let input_bytes_max = match request.task {
-            Task::Compress { .. } => item_bytes_max,
-            // A compressed stream may be slightly longer than its data.
-            _ => item_bytes_max + STREAM_SLACK_BYTES,
+    fn job(&mut self, request: &Request) -> Result<(Box<Job>, Held), NoResult> {
+        let asked = match &request.asked {
+            Asked::Task(task) => Wanted::Task(task.clone()),
+            Asked::Message(message) => Wanted::Message(self.asked(request, message)?),
         };
-        if request.input_bytes > input_bytes_max || request.output_bytes > item_bytes_max {
+        let item_bytes_max = self.context.limits.item_bytes_max.as_usize();
+        let (input_bytes_max, output_bytes_max) = match &asked {
+            Wanted::Task(Task::Compress { .. }) => (item_bytes_max, item_bytes_max),
+            // A compressed stream may be slightly longer than its data.
+            Wanted::Task(_) => (item_bytes_max + STREAM_SLACK_BYTES, item_bytes_max),
+            // The message was checked.
+            Wanted::Message(_) => {
+                let most = item_bytes_max + STREAM_SLACK_BYTES;
+                (most, most)
+            }
+        };
+        if request.input_bytes > input_bytes_max || request.output_bytes > output_bytes_max {
             return Err(NoResult::Refused);
         }
         // The client may have read results in the meantime.
@@ -335,13 +355,40 @@ impl Lane {
             return Err(NoResult::Refused);
         }
         let input = Input::pooled(input, 0..request.input_bytes);
-        let mut job = Job::new(request.task.clone(), input, output);
-        job.output_offset = RESULT_AT;
+        let mut job = match asked {
+            Wanted::Task(task) => {
+                let mut job = Box::new(Job::new(task, input, output));
+                (job.output_offset, job.class) = (RESULT_AT, request.class);
+                job.trace = request.trace.map(Box::new);
+                job
+            }
+            Wanted::Message(asked) => {
+                let place = Place::Registered(self.serving.outputs().clone());
+                asked.into_job(input, output, (place, RESULT_AT))
+            }
+        };
         let now = self.context.clock.now();
         job.deadline = request.time_left.map(|left| Nanos(now.0.saturating_add(left.0)));
-        (job.tenant, job.class) = (self.tenant(), request.class);
-        job.trace = request.trace.map(Box::new);
+        job.tenant = self.tenant();
         Ok((job, held))
+    }
+
+    /// Checks the message of a job.
+    fn asked(&self, request: &Request, message: &[u8]) -> Result<AskedJob, NoResult> {
+        let message = RunRequest::decode(message).map_err(|_| NoResult::Refused)?;
+        if message.output_bytes as usize != request.output_bytes || !message.payload.is_empty() {
+            return Err(NoResult::Refused);
+        }
+        let may_cipher = || match &self.client {
+            Some(client) => client.check("cipher", Rights::CIPHER_SERVICE, |_| true).is_ok(),
+            None => true,
+        };
+        AskedJob::read(&self.context, &message, request.input_bytes, may_cipher).map_err(|why| {
+            match why {
+                NotAJob::Invalid(_) => NoResult::Refused,
+                NotAJob::UnknownKey => NoResult::UnknownKey,
+            }
+        })
     }
 
     fn tenant(&self) -> TenantId {
@@ -383,24 +430,22 @@ impl Lane {
         let mut answered = 0;
         while let Poll::Ready(Some(done)) = self.in_flight.poll_next_unpin(task) {
             let Done { ticket, finished, output_bytes_max, _held } = done;
-            let Finished { job, outcome, total, .. } = finished;
-            let why = match outcome {
-                // A buffer may be longer than requested, so the result may be too long.
-                Outcome::Done { output_bytes } if output_bytes <= output_bytes_max => {
-                    let result = job.output_offset..job.output_offset + output_bytes;
-                    if !self.serving.finish(ticket, job.output, result, total) {
+            let total = finished.total;
+            let why = match Became::new(finished, output_bytes_max) {
+                Became::Done { first, last } => {
+                    if !self.serving.finish(ticket, Results { first, last }, total) {
                         self.context.counters.lanes.jobs_busy.up();
                     }
                     answered += 1;
                     continue;
                 }
-                Outcome::Done { .. } | Outcome::DoesNotFit => NoResult::DoesNotFit,
-                Outcome::Failed(DeviceError::InvalidInput(_)) => NoResult::InvalidInput,
-                Outcome::Failed(DeviceError::Busy) => {
+                Became::DoesNotFit => NoResult::DoesNotFit,
+                Became::InvalidInput => NoResult::InvalidInput,
+                Became::Busy => {
                     self.context.counters.lanes.jobs_busy.up();
                     NoResult::Busy
                 }
-                Outcome::Failed(_) => NoResult::Fault,
+                Became::Fault => NoResult::Fault,
             };
             self.serving.fail(ticket, why, total);
             answered += 1;
@@ -482,5 +527,3 @@ const GREETING_MAX: Duration = Duration::from_secs(5);
 
 /// The denominator of the largest share of `runtime.inflight_bytes_max` for one lane: 1 in 4.
 const LANE_SHARE: u64 = 4;
-
-const STREAM_SLACK_BYTES: usize = 64 << 10;

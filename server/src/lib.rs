@@ -14,6 +14,7 @@
 mod accept;
 pub mod access;
 mod admin;
+mod asked_job;
 mod backend;
 mod background;
 mod budget;

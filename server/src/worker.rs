@@ -570,6 +570,7 @@ fn start_runtime(plan: &Plan, index: usize) -> Result<TokioRuntime, StartError> 
         seed: index as u64,
         limits: convert::limits(config),
         verify_every: NonZeroU32::new(config.verify_every),
+        chains: config.chains,
         reputation: Arc::clone(&plan.reputation),
     })?;
     plan.runtimes.write().push(runtime.metrics());

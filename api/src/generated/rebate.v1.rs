@@ -1285,7 +1285,7 @@ pub mod store_server {
 pub struct RunRequest {
     #[prost(enumeration = "Op", tag = "1")]
     pub op: i32,
-    /// Any codec except CODEC_STORED and CODEC_SAME_FILLED.
+    /// Compress and decompress: any codec except CODEC_STORED and CODEC_SAME_FILLED.
     #[prost(enumeration = "Codec", tag = "2")]
     pub codec: i32,
     /// The stream stays within a window of 1 \<\< window_log2 bytes; 0 for the codec's own.
@@ -1294,7 +1294,7 @@ pub struct RunRequest {
     /// Compress only.
     #[prost(enumeration = "Level", tag = "4")]
     pub level: i32,
-    /// Decompress: the exact size of the result (bytes). Compress: the largest result wanted (bytes).
+    /// Compress: the largest result wanted (bytes). Any other op: the exact size of the result (bytes).
     #[prost(uint32, tag = "5")]
     pub output_bytes: u32,
     /// The caller's own number (0 to 65535). It decides nothing here: to the service a connection is one tenant.
@@ -1306,8 +1306,70 @@ pub struct RunRequest {
     /// below it. Jobs of one call may belong to different traces. A text that is no context is ignored.
     #[prost(string, tag = "8")]
     pub traceparent: ::prost::alloc::string::String,
+    /// Encrypt and decrypt only.
+    #[prost(message, optional, tag = "9")]
+    pub cipher: ::core::option::Option<Cipher>,
+    /// What follows in the same trip. Nothing follows if the service does not have its key, or if the first result needs
+    /// no further op.
+    #[prost(message, optional, tag = "10")]
+    pub follow: ::core::option::Option<Follow>,
     #[prost(bytes = "bytes", tag = "15")]
     pub payload: ::prost::bytes::Bytes,
+}
+/// The parameters of AES-256-GCM. The key itself is never sent: both sides have it in values.keys.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Cipher {
+    #[prost(uint32, tag = "1")]
+    pub key_id: u32,
+    /// The first 8 bytes of SHA-256 over "rebate key check" and the secret. They tell whether both sides have the same
+    /// secret under the id.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key_check: ::prost::bytes::Bytes,
+    /// 12 bytes. A nonce must not be used twice with one key for different messages.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub nonce: ::prost::bytes::Bytes,
+    /// At most 1024 bytes.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub associated: ::prost::bytes::Bytes,
+}
+/// The op that follows another one in the same trip.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Follow {
+    #[prost(oneof = "follow::Op", tags = "1, 2")]
+    pub op: ::core::option::Option<follow::Op>,
+}
+/// Nested message and enum types in `Follow`.
+pub mod follow {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Op {
+        #[prost(message, tag = "1")]
+        SealStream(super::SealStream),
+        #[prost(message, tag = "2")]
+        OpenFrame(super::OpenFrame),
+    }
+}
+/// Behind a compression: writes the header of the frame in front of the stream (docs/format.md), and encrypts the frame.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SealStream {
+    /// The key of the item, which the frame's checksum covers.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub item_key: ::prost::bytes::Bytes,
+    /// 1 or 2.
+    #[prost(uint32, tag = "2")]
+    pub frame_version: u32,
+    /// A longer frame is not encrypted (bytes).
+    #[prost(uint32, tag = "3")]
+    pub frame_bytes_max: u32,
+    #[prost(message, optional, tag = "4")]
+    pub cipher: ::core::option::Option<Cipher>,
+}
+/// Behind a decryption: decompresses the frame that the plaintext is. Nothing follows unless it is a compressed frame of
+/// a value of this size, without a dictionary.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OpenFrame {
+    /// The size of the value (bytes).
+    #[prost(uint32, tag = "1")]
+    pub original_bytes: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RunResponse {
@@ -1326,6 +1388,9 @@ pub struct RunResponse {
     /// Time it waited in the service beside that (ns).
     #[prost(uint64, tag = "6")]
     pub queueing_ns: u64,
+    /// The result of the first op, if an op followed. The payload is then the result of that.
+    #[prost(bytes = "bytes", optional, tag = "7")]
+    pub first_result: ::core::option::Option<::prost::bytes::Bytes>,
     #[prost(bytes = "bytes", tag = "15")]
     pub payload: ::prost::bytes::Bytes,
 }
@@ -1354,6 +1419,8 @@ pub mod run_response {
         Fault = 4,
         /// RunMany only: the service holds as many jobs or bytes as it may.
         Busy = 5,
+        /// Encrypt and decrypt: the service does not have the key, or does not serve ciphers.
+        UnknownKey = 6,
     }
     impl Outcome {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -1368,6 +1435,7 @@ pub mod run_response {
                 Self::InvalidInput => "OUTCOME_INVALID_INPUT",
                 Self::Fault => "OUTCOME_FAULT",
                 Self::Busy => "OUTCOME_BUSY",
+                Self::UnknownKey => "OUTCOME_UNKNOWN_KEY",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1379,6 +1447,7 @@ pub mod run_response {
                 "OUTCOME_INVALID_INPUT" => Some(Self::InvalidInput),
                 "OUTCOME_FAULT" => Some(Self::Fault),
                 "OUTCOME_BUSY" => Some(Self::Busy),
+                "OUTCOME_UNKNOWN_KEY" => Some(Self::UnknownKey),
                 _ => None,
             }
         }
@@ -1443,6 +1512,10 @@ pub enum Op {
     Unspecified = 0,
     Compress = 1,
     Decompress = 2,
+    /// AES-256-GCM. The result is the ciphertext and the tag.
+    Encrypt = 3,
+    /// The reverse. A wrong tag is OUTCOME_INVALID_INPUT.
+    Decrypt = 4,
 }
 impl Op {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1454,6 +1527,8 @@ impl Op {
             Self::Unspecified => "OP_UNSPECIFIED",
             Self::Compress => "OP_COMPRESS",
             Self::Decompress => "OP_DECOMPRESS",
+            Self::Encrypt => "OP_ENCRYPT",
+            Self::Decrypt => "OP_DECRYPT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1462,6 +1537,8 @@ impl Op {
             "OP_UNSPECIFIED" => Some(Self::Unspecified),
             "OP_COMPRESS" => Some(Self::Compress),
             "OP_DECOMPRESS" => Some(Self::Decompress),
+            "OP_ENCRYPT" => Some(Self::Encrypt),
+            "OP_DECRYPT" => Some(Self::Decrypt),
             _ => None,
         }
     }

@@ -15,7 +15,7 @@ type Words = [u64; ENTRY_WORDS];
 pub(super) struct Submission {
     /// The client's number for the job, which the answer repeats.
     pub(super) mark: u64,
-    pub(super) task: Task,
+    pub(super) work: Work,
     pub(super) class: Class,
     pub(super) tenant: TenantId,
     /// The position of the input in the client's region (bytes). `input_bytes` is its size.
@@ -25,8 +25,22 @@ pub(super) struct Submission {
     pub(super) output_bytes: u32,
     /// The time left until the job's deadline.
     pub(super) time_left: Option<Nanos>,
-    /// The trace of the request that needs the job, if that is recorded.
+    /// The trace of the request that needs the job, if that is recorded. A message has its own.
     pub(super) trace: Option<TraceContext>,
+}
+
+/// What a job does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// One op, which an entry can express.
+    Task(Task),
+    /// What a message `rebate.v1.RunRequest` in the client's region says.
+    Message {
+        /// The position of the message (bytes).
+        offset: u64,
+        /// The size of the message (bytes).
+        bytes: u32,
+    },
 }
 
 /// The outcome of a job: it has a result, or there is a reason why not.
@@ -40,54 +54,53 @@ pub(super) struct Completion {
     /// The position of the result in the service's region (bytes). `output_bytes` is its size.
     pub(super) offset: u64,
     pub(super) output_bytes: u32,
+    /// The position and the size of the first op's result, if the result is that of an op which followed (bytes).
+    pub(super) first: Option<(u64, u32)>,
     pub(super) service: Nanos,
 }
 
 impl Submission {
     /// Returns the entry, or none for a task that lanes do not support.
     pub(super) fn encode(&self) -> Option<Words> {
-        let (op, dialect, level) = match self.task {
-            Task::Compress { dialect, level } => (OP_COMPRESS, dialect, level_code(level)),
-            Task::Decompress { dialect, .. } => (OP_DECOMPRESS, dialect, 0),
-            Task::Encrypt { .. }
-            | Task::Decrypt { .. }
-            | Task::Checksum { .. }
-            | Task::Copy
-            | Task::Function(_) => {
-                return None;
+        let (what, last) = match &self.work {
+            Work::Task(task) => {
+                (task_code(task)?, self.trace.map_or([0; 3], TraceContext::to_words))
             }
+            Work::Message { offset, bytes } => (OP_MESSAGE, [*offset, u64::from(*bytes), 0]),
         };
-        let codec = u64::from(dialect.codec.frame_number());
-        // Any wider window contains every value as a whole.
-        let window =
-            dialect.window_log2.map_or(NO_WINDOW, |log2| u64::from(log2.min(WINDOW_LOG2_MAX)));
         let class = match self.class {
             Class::LatencyCritical => 0,
             Class::Batch => 1,
         };
         let tenant = u64::from(self.tenant.0);
-        let what = op | codec << 8 | window << 16 | level << 24 | class << 32 | tenant << 40;
+        let what = what | class << 32 | tenant << 40;
         let sizes = u64::from(self.input_bytes) | u64::from(self.output_bytes) << 32;
         // Zero means no limit, so a deadline that has passed becomes 1 ns.
         let time_left = self.time_left.map_or(0, |left| left.0.max(1));
-        let [high, low, span] = self.trace.map_or([0; 3], TraceContext::to_words);
-        Some([self.mark, what, self.offset, sizes, time_left, high, low, span])
+        let [fifth, sixth, seventh] = last;
+        Some([self.mark, what, self.offset, sizes, time_left, fifth, sixth, seventh])
     }
 
     /// Reads the entry. If it is not a valid job, returns its mark as the error.
     pub(super) fn decode(words: Words) -> Result<Self, u64> {
-        let [mark, what, offset, sizes, time_left, high, low, span] = words;
-        let task = task(what, (sizes >> 32) as usize);
-        let trace = TraceContext::read_words([high, low, span]).map_err(|_| mark)?;
+        let [mark, what, offset, sizes, time_left, last @ ..] = words;
+        let (work, trace) = if what & 0xFFFF_FFFF == OP_MESSAGE {
+            let [offset, bytes, rest] = last;
+            let bytes = u32::try_from(bytes).ok().filter(|_| rest == 0);
+            (bytes.map(|bytes| Work::Message { offset, bytes }), None)
+        } else {
+            let task = task(what, (sizes >> 32) as usize);
+            (task.map(Work::Task), TraceContext::read_words(last).map_err(|_| mark)?)
+        };
         let class = match byte(what, 4) {
             0 => Some(Class::LatencyCritical),
             1 => Some(Class::Batch),
             _ => None,
         };
-        let (Some(task), Some(class), 0) = (task, class, what >> 56) else { return Err(mark) };
+        let (Some(work), Some(class), 0) = (work, class, what >> 56) else { return Err(mark) };
         Ok(Self {
             mark,
-            task,
+            work,
             class,
             tenant: TenantId((what >> 40) as u16),
             offset,
@@ -102,16 +115,44 @@ impl Submission {
 impl Completion {
     pub(super) fn encode(&self) -> Words {
         let sizes = u64::from(self.output_bytes);
-        [self.mark, answer_code(self.answer), self.offset, sizes, self.service.0, 0, 0, 0]
+        let (first_offset, first_bytes) = self.first.unwrap_or_default();
+        let code = answer_code(self.answer);
+        let first_bytes = u64::from(first_bytes);
+        [self.mark, code, self.offset, sizes, self.service.0, first_offset, first_bytes, 0]
     }
 
     /// Reads the entry. Returns none if it is not a valid answer.
     pub(super) fn decode(words: Words) -> Option<Self> {
-        let [mark, code, offset, sizes, service, rest @ ..] = words;
+        let [mark, code, offset, sizes, service, first_offset, first_bytes, rest] = words;
         let answer = ANSWERS.into_iter().find(|answer| answer_code(*answer) == code)?;
-        let output_bytes = u32::try_from(sizes).ok().filter(|_| rest == [0; 3])?;
-        Some(Self { mark, answer, offset, output_bytes, service: Nanos(service) })
+        let output_bytes = u32::try_from(sizes).ok().filter(|_| rest == 0)?;
+        let first_bytes = u32::try_from(first_bytes).ok()?;
+        // No result of an op that another op follows is empty.
+        let first = match first_bytes {
+            0 if first_offset == 0 => None,
+            0 => return None,
+            _ => Some((first_offset, first_bytes)),
+        };
+        Some(Self { mark, answer, offset, output_bytes, first, service: Nanos(service) })
     }
+}
+
+/// Returns the low half of the word that says what a task does. Returns none for a task that needs a message, or that
+/// lanes do not support.
+fn task_code(task: &Task) -> Option<u64> {
+    let (op, dialect, level) = match task {
+        Task::Compress { dialect, level } => (OP_COMPRESS, dialect, level_code(*level)),
+        Task::Decompress { dialect, .. } => (OP_DECOMPRESS, dialect, 0),
+        Task::Encrypt { .. }
+        | Task::Decrypt { .. }
+        | Task::Checksum { .. }
+        | Task::Copy
+        | Task::Function(_) => return None,
+    };
+    let codec = u64::from(dialect.codec.frame_number());
+    // Any wider window contains every value as a whole.
+    let window = dialect.window_log2.map_or(NO_WINDOW, |log2| u64::from(log2.min(WINDOW_LOG2_MAX)));
+    Some(op | codec << 8 | window << 16 | level << 24)
 }
 
 fn task(what: u64, output_bytes: usize) -> Option<Task> {
@@ -154,20 +195,23 @@ const fn answer_code(answer: Answer) -> u64 {
         Err(NoResult::Fault) => 4,
         Err(NoResult::Busy) => 5,
         Err(NoResult::Refused) => 6,
+        Err(NoResult::UnknownKey) => 7,
     }
 }
 
-const ANSWERS: [Answer; 6] = [
+const ANSWERS: [Answer; 7] = [
     Ok(()),
     Err(NoResult::DoesNotFit),
     Err(NoResult::InvalidInput),
     Err(NoResult::Fault),
     Err(NoResult::Busy),
     Err(NoResult::Refused),
+    Err(NoResult::UnknownKey),
 ];
 
 const OP_COMPRESS: u64 = 1;
 const OP_DECOMPRESS: u64 = 2;
+const OP_MESSAGE: u64 = 3;
 
 /// The code for no window. Zero cannot be the code, because it means a window of one byte.
 const NO_WINDOW: u64 = 0xFF;
@@ -198,6 +242,7 @@ mod tests {
         #[test]
         fn a_submission_is_read_as_it_was_written(
             task in any_task(),
+            message in proptest::option::of(any::<(u64, u32)>()),
             (mark, offset, input_bytes, capacity) in any::<(u64, u64, u32, u32)>(),
             (tenant, batch, left) in any::<(u16, bool, Option<u64>)>(),
             trace in any::<Option<[u64; 3]>>(),
@@ -206,9 +251,13 @@ mod tests {
             let class = if batch { Class::Batch } else { Class::LatencyCritical };
             let time_left = left.map(|left| Nanos(left.max(1)));
             let tenant = TenantId(tenant);
+            let trace = trace.and_then(|words| TraceContext::read_words(words).ok()).flatten();
+            let (work, trace) = match message {
+                Some((offset, bytes)) => (Work::Message { offset, bytes }, None),
+                None => (Work::Task(task), trace),
+            };
             let submission = Submission {
-                mark, task, class, tenant, offset, input_bytes, output_bytes, time_left,
-                trace: trace.and_then(|words| TraceContext::read_words(words).ok()).flatten(),
+                mark, work, class, tenant, offset, input_bytes, output_bytes, time_left, trace,
             };
             let words = submission.encode().expect("has an entry");
             prop_assert_eq!(Submission::decode(words), Ok(submission));
@@ -231,14 +280,19 @@ mod tests {
     #[test]
     fn exactly_the_written_answers_are_read() {
         for answer in ANSWERS {
-            let completion =
-                Completion { mark: 5, answer, offset: 64, output_bytes: 7, service: Nanos(9) };
-            assert_eq!(Completion::decode(completion.encode()), Some(completion));
+            for first in [None, Some((0, 3)), Some((128, u32::MAX))] {
+                let (offset, output_bytes, service) = (64, 7, Nanos(9));
+                let completion =
+                    Completion { mark: 5, answer, offset, output_bytes, first, service };
+                assert_eq!(Completion::decode(completion.encode()), Some(completion));
+            }
         }
-        for word in [0, 7, u64::MAX] {
+        for word in [0, 8, u64::MAX] {
             assert_eq!(Completion::decode([5, word, 64, 7, 9, 0, 0, 0]), None);
         }
         assert_eq!(Completion::decode([5, 1, 64, 1 << 32, 9, 0, 0, 0]), None);
         assert_eq!(Completion::decode([5, 1, 64, 7, 9, 0, 0, 1]), None);
+        assert_eq!(Completion::decode([5, 1, 64, 7, 9, 64, 0, 0]), None);
+        assert_eq!(Completion::decode([5, 1, 64, 7, 9, 64, 1 << 32, 0]), None);
     }
 }

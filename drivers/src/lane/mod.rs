@@ -1,7 +1,7 @@
 //! A compression service on the same host as a device. Its queue is memory that the two processes share. To the
 //! service, a lane is another listener ([`LaneServer`]). As with [`crate::remote`], a queue is a connection and never
 //! reconnects. When the service ends, the jobs in flight complete as lost, and a caller that wants to try again opens
-//! another queue. A lane supports compression and decompression, and refuses any other op as unsupported. It makes no
+//! another queue. A lane supports compression, decompression and ciphers, and refuses any other op. It makes no
 //! placement and no retries.
 //!
 //! # Set-up
@@ -34,29 +34,35 @@
 //! | word | what |
 //! |---|---|
 //! | 0 | the client's mark, returned with the answer |
-//! | 1, byte 0 | op: 1 compress, 2 decompress |
-//! | 1, byte 1 | codec: its number in frames (docs/format.md) |
-//! | 1, byte 2 | window (log2 bytes), 255 none |
-//! | 1, byte 3 | level: 0 default, 1 fast, 2 high; 0 for decompress |
+//! | 1, byte 0 | op: 1 compress, 2 decompress, 3 what a message says |
+//! | 1, byte 1 | codec: its number in frames (docs/format.md); 0 with a message |
+//! | 1, byte 2 | window (log2 bytes), 255 none; 0 with a message |
+//! | 1, byte 3 | level: 0 default, 1 fast, 2 high; 0 for decompress and with a message |
 //! | 1, byte 4 | class: 0 latency-critical, 1 batch |
 //! | 1, bytes 5 and 6 | the client's own number for the tenant; byte 7 is zero |
 //! | 2 | the offset of the input in the client's region (bytes) |
 //! | 3, low half | the input's size (bytes) |
-//! | 3, high half | the size above which a result is of no use; for decompress the original size (bytes) |
+//! | 3, high half | the size above which a first result is of no use; for all but compress the exact size (bytes) |
 //! | 4 | time left until the client stops waiting (ns), 0 for no limit |
 //! | 5 and 6 | the trace of the request that needs the job, high half first; zero if that is not recorded |
 //! | 7 | the span of the request that needs the job, or zero |
+//!
+//! A message is for ciphers, and for ops that follow each other in one trip: it is a `rebate.v1.RunRequest` without a
+//! payload (proto/rebate/v1/compression.proto), of at most 2048 bytes. Its fields repeat those of the entry. Then word
+//! 5 is the message's offset in the client's region (bytes), word 6 its size (bytes), and word 7 is zero.
 //!
 //! An answer has eight u64:
 //!
 //! | word | what |
 //! |---|---|
 //! | 0 | the job's mark |
-//! | 1 | 1 done, 2 does not fit, 3 invalid input, 4 a device failed it, 5 no capacity, 6 not a job that can be run |
+//! | 1 | 1 done, 2 does not fit, 3 invalid input, 4 a device failed it, 5 no capacity, 6 no valid job, 7 unknown key |
 //! | 2 | the offset of the result in the service's region (bytes) |
 //! | 3 | the size of the result (bytes) |
 //! | 4 | the time of the job in the service, waiting included (ns) |
-//! | 5 to 7 | zero |
+//! | 5 | the offset of the first op's result in the service's region (bytes), if an op followed |
+//! | 6 | the size of the first op's result (bytes), or zero if no op followed |
+//! | 7 | zero |
 //!
 //! # A region
 //! The client's region has inputs, and all of its lanes to this service share it. With a pool over it
@@ -81,16 +87,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
-use device::{Capabilities, Codec, Device, DeviceError, Dialect, Memory, Queue, Waiting};
+use device::{
+    Capabilities, Codec, Device, DeviceError, Dialect, Kernel, Memory, Queue, Successions, Waiting,
+};
 use units::{ByteCount, Clock, SystemClock, limits};
 
 use link::Link;
 use queue::LaneQueue;
 
+use crate::asked;
 use crate::shared::memory::{BLOCKS_BYTES_MAX, Blocks, Region, UNIT_BYTES};
 use crate::shared::socket::Protocol;
 
-pub use device::lane::{NoResult, Pause, Problem, RESULT_AT, Request, ServedLane, Taken};
+pub use device::lane::{
+    Asked, NoResult, Pause, Problem, RESULT_AT, Request, Results, ServedLane, Taken,
+};
 pub use doorbell::watch;
 pub use server::LaneServer;
 
@@ -119,6 +130,8 @@ pub struct LaneOptions {
     pub clock: Arc<dyn Clock>,
     /// The waiting mode. With `Signalled` the lane decides when to poll. With `Polled` its owner polls.
     pub waiting: Waiting,
+    /// Whether the service has the keys of this process, and so encrypts and decrypts too.
+    pub ciphers: bool,
 }
 
 impl Default for LaneOptions {
@@ -129,6 +142,7 @@ impl Default for LaneOptions {
             work_bytes_max: limits::ITEM_BYTES_MAX_DEFAULT,
             clock: Arc::new(SystemClock::new()),
             waiting: Waiting::Signalled,
+            ciphers: false,
         }
     }
 }
@@ -143,7 +157,7 @@ impl Lane {
         let capabilities = Capabilities {
             writes: dialects.into_iter().chain([Dialect::IAA]).collect(),
             reads: dialects.to_vec(),
-            kernels: Vec::new(),
+            kernels: if options.ciphers { vec![Kernel::AesGcm] } else { Vec::new() },
             dictionaries: false,
             work_bytes_max: ByteCount(work_bytes_max as u64),
             queue_depth: options.queue_depth.clamp(1, queue::DEPTH_MAX),
@@ -201,6 +215,14 @@ impl Device for Lane {
         }
     }
 
+    fn needs_named_keys(&self) -> bool {
+        true
+    }
+
+    fn successions(&self) -> Successions {
+        asked::successions(&self.capabilities)
+    }
+
     fn input_memory(&self) -> Option<Arc<dyn Memory>> {
         let region = self.region.as_ref().ok()?;
         Some(Arc::new(Blocks::with_copy_reserve(region)))
@@ -253,7 +275,7 @@ impl Copied {
 /// What the greetings of lanes say. The version is that of the greeting, the layout and the entries. The number of a
 /// greeting is the size of the largest job that the peer may send or accepts (bytes). The size of a job is the size of
 /// its input, or of its result if the job decompresses.
-const PROTOCOL: Protocol = Protocol { magic: *b"REBALANE", version: 4, name: "lanes" };
+const PROTOCOL: Protocol = Protocol { magic: *b"REBALANE", version: 5, name: "lanes" };
 
 /// Returns the size of the result region of a lane whose jobs have at most this size (bytes). Each result
 /// also needs the unused bytes in front of it.
@@ -282,6 +304,9 @@ const VALUES_MIN: usize = 4;
 /// A client's region has full space for the inputs of this many lanes. If the client has more lanes, all of its lanes
 /// share this space.
 const LANES_OF_A_CLIENT: usize = 4;
+
+/// The size of the longest message (bytes). It has the key of an item twice, and the name of a tenant.
+const MESSAGE_BYTES_MAX: usize = 2 << 10;
 
 /// The largest value size at which a lane has space for the values of all of its jobs at the same time (bytes). Unused
 /// space takes no memory.

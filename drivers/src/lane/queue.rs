@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
+use api::prost::Message as _;
+use api::v1::RunRequest;
 use device::lane::NoResult;
 use device::{
     Capabilities, Completion, DeviceError, Input, Job, Outcome, Queue, Refused, RefusedReason,
@@ -18,10 +20,11 @@ use slab::Slab;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use units::{Clock, Nanos};
 
-use super::entry::{self, Submission};
+use super::entry::{self, Submission, Work};
 use super::link::{Link, fresh};
 use super::watch::{self, Watch};
 use super::{LaneOptions, Problem};
+use crate::asked::{self, Sizes, UnknownKeys, Which};
 use crate::shared::memory::{ENTRIES, LocalBlock, Word};
 
 pub(super) struct LaneQueue {
@@ -42,6 +45,7 @@ pub(super) struct LaneQueue {
     generation: u32,
     /// The number of consecutive polls that found nothing.
     idle_polls: u32,
+    unknown_keys: UnknownKeys,
     waker: Waker,
 }
 
@@ -51,6 +55,7 @@ struct InFlight {
     job: Option<Box<Job>>,
     generation: u32,
     _placed: Placed,
+    _message: Option<LocalBlock>,
 }
 
 /// An input in memory that the service reads. It is held until the service has finished with it.
@@ -84,6 +89,26 @@ impl Placed {
     }
 }
 
+/// A message in the client's region.
+struct Message {
+    block: LocalBlock,
+    bytes: u32,
+}
+
+impl Message {
+    /// Writes a message. Returns none if there is no space.
+    fn new(message: &RunRequest, link: &Link) -> Option<Self> {
+        let message = message.encode_to_vec();
+        let mut block = link.region.block(message.len())?;
+        block.as_mut()[..message.len()].copy_from_slice(&message);
+        Some(Self { block, bytes: u32::try_from(message.len()).ok()? })
+    }
+
+    fn work(&self) -> Work {
+        Work::Message { offset: self.block.offset(), bytes: self.bytes }
+    }
+}
+
 impl LaneQueue {
     /// Makes a queue over `link`. Without a link, the queue refuses every job as lost.
     pub(super) fn new(
@@ -109,31 +134,34 @@ impl LaneQueue {
             answered: 0,
             generation: 0,
             idle_polls: 0,
+            unknown_keys: UnknownKeys::default(),
             waker,
         })
     }
 
-    /// Writes and publishes the entry of a job whose input is `placed`.
-    fn enter(&mut self, link: &Link, job: Box<Job>, placed: Placed) {
+    /// Writes and publishes the entry of a job whose input is `placed`, as is its message if it needs one.
+    fn enter(&mut self, link: &Link, job: Box<Job>, (placed, message): (Placed, Option<Message>)) {
         self.generation = self.generation.wrapping_add(1);
         let mark = self.jobs.vacant_key() as u64 | u64::from(self.generation) << 32;
         let deadline = job.deadline.map(|deadline| deadline.since(self.clock.now()));
         let timeout = self.timeout();
         let submission = Submission {
             mark,
-            task: job.task.clone(),
+            work: message.as_ref().map_or_else(|| Work::Task(job.task.clone()), Message::work),
             class: job.class,
             tenant: job.tenant,
             offset: placed.offset(),
             input_bytes: job.input.len() as u32,
             output_bytes: output_bytes_max(&job, &self.capabilities),
             time_left: Some(deadline.map_or(timeout, |left| left.min(timeout))),
-            trace: job.trace.as_deref().copied(),
+            trace: job.trace.as_deref().copied().filter(|_| message.is_none()),
         };
         let words = submission.encode().expect("the capabilities have no other task");
         link.local.put(self.submitted, words);
         self.submitted = self.submitted.wrapping_add(1);
-        self.jobs.insert(InFlight { job: Some(job), generation: self.generation, _placed: placed });
+        let (job, message) = (Some(job), message.map(|message| message.block));
+        let generation = self.generation;
+        self.jobs.insert(InFlight { job, generation, _placed: placed, _message: message });
         link.set_in_flight(self.awaited());
         if matches!(self.watch, Watch::Task(_)) {
             // The watcher reads the ring before it sleeps again, so an answer that comes before that needs no
@@ -198,6 +226,9 @@ impl LaneQueue {
             self.cancelled -= 1;
             return Ok(());
         };
+        if answer.answer == Err(NoResult::UnknownKey) {
+            self.unknown_keys.record(link.name(), &job.task, self.clock.now());
+        }
         let outcome = outcome(&mut job, link, &answer);
         let service = answer.service.min(self.timeout());
         self.finished.push(Completion { job, outcome, service });
@@ -212,6 +243,15 @@ impl LaneQueue {
         if !self.finished.is_empty() {
             self.waker.wake_by_ref();
         }
+    }
+
+    /// Puts what the service reads of a job into the region. Returns none if there is no space.
+    fn placed(&self, job: &Job, link: &Link) -> Option<(Placed, Option<Message>)> {
+        let message = match asked::needed_message(job, output_bytes_max(job, &self.capabilities)) {
+            Some(message) => Some(Message::new(&message, link)?),
+            None => None,
+        };
+        Some((Placed::new(&job.input, link)?, message))
     }
 
     fn is_full(&self) -> bool {
@@ -253,16 +293,19 @@ impl Queue for LaneQueue {
         let Some(link) = self.link.clone().filter(|link| !link.is_disconnected()) else {
             return Err(Refused { job, reason: RefusedReason::Lost });
         };
+        if !self.unknown_keys.allow(&job.task, || self.clock.now()) {
+            return Err(Refused { job, reason: RefusedReason::Unsupported });
+        }
         if let Some(error) = misfit(&job) {
             let outcome = Outcome::Failed(error);
             self.finished.push(Completion { job, outcome, service: Nanos(0) });
             self.waker.wake_by_ref();
             return Ok(());
         }
-        let mut placed = Placed::new(&job.input, &link);
+        let mut placed = self.placed(&job, &link);
         if placed.is_none() {
             self.reap_cancelled();
-            placed = Placed::new(&job.input, &link);
+            placed = self.placed(&job, &link);
         }
         let Some(placed) = placed else {
             return Err(Refused { job, reason: RefusedReason::Full });
@@ -324,20 +367,15 @@ fn start_watch(link: &Arc<Link>, waiting: Waiting, waker: &Waker) -> Result<Watc
 
 /// Returns the error of a job that no service could complete.
 fn misfit(job: &Job) -> Option<DeviceError> {
-    let misfits =
-        job.task.output_bytes(job.input.len()).is_some_and(|exact| exact > output_capacity(job));
-    if misfits {
-        return Some(DeviceError::InvalidInput("the output buffer has no room for the result"));
+    if let Some(error) = asked::misfit(job) {
+        return Some(error);
     }
     let is_long = u32::try_from(job.input.len()).is_err();
     is_long.then_some(DeviceError::Fault("the input is too long for a lane"))
 }
 
-/// Returns the exact size of the result (bytes), or for a compression the largest size that fits.
 fn output_bytes_max(job: &Job, capabilities: &Capabilities) -> u32 {
-    let exact = job.task.output_bytes(job.input.len());
-    let most = || output_capacity(job).min(capabilities.work_bytes_max.as_usize());
-    u32::try_from(exact.unwrap_or_else(most)).unwrap_or(u32::MAX)
+    asked::output_bytes_max(job, capabilities.work_bytes_max.as_usize())
 }
 
 /// Returns the outcome of a job from its answer.
@@ -348,36 +386,35 @@ fn outcome(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
         Ok(()) => copy_out(job, link, answer),
         Err(NoResult::DoesNotFit) if is_compress => Outcome::DoesNotFit,
         Err(NoResult::InvalidInput) if !is_compress => {
-            Outcome::Failed(DeviceError::InvalidInput("the service says it is no valid stream"))
+            Outcome::Failed(DeviceError::InvalidInput("the service says it is no valid input"))
         }
         Err(NoResult::Fault) => fault("the service failed the job"),
         Err(NoResult::Busy) => Outcome::Failed(DeviceError::Busy),
+        Err(NoResult::UnknownKey) if job.task.is_cipher() => Outcome::Failed(DeviceError::Busy),
         Err(NoResult::Refused) => fault("the service refused the job as invalid"),
         _ => fault("the service gave an outcome that this job cannot have"),
     }
 }
 
 fn copy_out(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
-    let (start, output_bytes) = (job.output_offset, answer.output_bytes as usize);
-    let exact = job.task.output_bytes(job.input.len());
-    let expected = exact.map_or(output_bytes > 0, |exact| output_bytes == exact);
-    if !expected || output_bytes > output_capacity(job) {
-        return Outcome::Failed(DeviceError::Fault("the service's result has another size"));
-    }
-    let to = &mut job.output.space()[start..start + output_bytes];
-    if !link.peer().is_some_and(|peer| peer.copy(answer.offset, to)) {
-        return Outcome::Failed(DeviceError::Fault(
-            "the service's result lies outside of its memory",
-        ));
-    }
-    link.counts.results.copied(output_bytes);
-    job.output.set_len(start + output_bytes);
-    Outcome::Done { output_bytes }
-}
-
-/// Returns the space for the result (bytes).
-fn output_capacity(job: &Job) -> usize {
-    job.output.capacity().saturating_sub(job.output_offset)
+    let last = (answer.offset, answer.output_bytes as usize);
+    let first = answer.first.map(|(offset, bytes)| (offset, bytes as usize));
+    let sizes = Sizes { first: first.map(|(_, bytes)| bytes), last: last.1 };
+    asked::take_results(job, sizes, |job, which| {
+        let place = match which {
+            Which::First => first,
+            Which::Last => Some(last),
+        };
+        let Some((offset, bytes)) = place else { return false };
+        let (start, end) = (job.output_offset, job.output_offset + bytes);
+        let to = &mut job.output.space()[start..end];
+        if !link.peer().is_some_and(|peer| peer.copy(offset, to)) {
+            return false;
+        }
+        link.counts.results.copied(bytes);
+        job.output.set_len(end);
+        true
+    })
 }
 
 /// The largest number of jobs of a lane.

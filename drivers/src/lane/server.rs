@@ -4,23 +4,24 @@
 //! may cost and what runs it.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
+use bytes::Bytes;
 use device::lane::{
-    LaneCounters, NoResult, Pause, Problem, RESULT_AT, Request, ServedLane, Taken, Ticket,
+    Asked, LaneCounters, NoResult, Pause, Problem, RESULT_AT, Request, Results, ServedLane, Taken,
+    Ticket,
 };
 use device::{Buffer, Pool};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use units::{ByteCount, Nanos};
 
-use super::entry::{Answer, Completion, Submission};
+use super::entry::{Completion, Submission, Work};
 use super::link::fresh;
-use super::{PROTOCOL, inputs_bytes, results_bytes};
+use super::{MESSAGE_BYTES_MAX, PROTOCOL, inputs_bytes, results_bytes};
 use crate::shared::handshake::{self, AWAKE};
 use crate::shared::memory::{Blocks, ENTRIES, LocalHalf, PeerHalf, Region, Word};
 use crate::shared::poller::Poller;
@@ -44,7 +45,7 @@ pub struct LaneServer {
     /// The number of jobs without an answer.
     in_flight: u64,
     /// The results of answers that the client has not read.
-    unread: VecDeque<Option<Buffer>>,
+    unread: VecDeque<Option<Results>>,
     rung: u64,
     sleeps: u64,
     /// The value of `sleeps` when doorbells were last read. Earlier sleeps have no unread doorbell.
@@ -160,28 +161,38 @@ impl LaneServer {
         Ok(())
     }
 
-    fn write(&mut self, ticket: Ticket, answer: Answer, result: (u64, u32), service: Nanos) {
-        let (offset, output_bytes) = result;
-        let entry = Completion { mark: ticket.0, answer, offset, output_bytes, service };
+    fn write(&mut self, entry: Completion) {
         self.local.put(self.written, entry.encode());
         self.written = self.written.wrapping_add(1);
         self.in_flight -= 1;
     }
 
-    /// Returns a result in the local region and its range in its buffer. Copies the result if it is in other memory.
-    fn in_lane_memory(
-        &mut self,
-        output: Buffer,
-        part: Range<usize>,
-    ) -> Option<(Buffer, Range<usize>)> {
-        if output.memory() == self.region.id() {
-            return Some((output, part));
+    /// Copies the message of a job. Returns none if it is not within the client's memory.
+    fn message(&mut self, offset: u64, bytes: u32) -> Option<Bytes> {
+        let bytes = Some(bytes as usize).filter(|bytes| *bytes <= MESSAGE_BYTES_MAX)?;
+        let mut message = vec![0; bytes];
+        self.peer.copy(offset, &mut message).then(|| message.into())
+    }
+
+    /// Returns a result in the local region. Copies the result if it is in other memory.
+    fn in_lane_memory(&mut self, result: Bytes) -> Option<Bytes> {
+        if result.is_empty() || self.region.offset_of(&result).is_some() {
+            return Some(result);
         }
-        let bytes = part.len();
+        let bytes = result.len();
         let mut copy = self.output(bytes)?;
-        copy.extend(&output[part]);
+        copy.extend(&result);
         self.count_copy(bytes);
-        Some((copy, 0..bytes))
+        Some(copy.freeze(0..bytes))
+    }
+
+    /// Returns the position and the size of a result in the local region (bytes).
+    fn place(&self, result: &Bytes) -> (u64, u32) {
+        let offset = match result.is_empty() {
+            true => 0,
+            false => self.region.offset_of(result).expect("the result is in this region"),
+        };
+        (offset, result.len() as u32)
     }
 }
 
@@ -209,10 +220,18 @@ impl ServedLane for LaneServer {
                 return Ok(Taken::Refused);
             }
         };
-        let Submission { mark, task, class, tenant, offset, input_bytes, .. } = submission;
+        let Submission { mark, work, class, tenant, offset, input_bytes, .. } = submission;
         let Submission { output_bytes, time_left, trace, .. } = submission;
+        let asked = match work {
+            Work::Task(task) => Some(Asked::Task(task)),
+            Work::Message { offset, bytes } => self.message(offset, bytes).map(Asked::Message),
+        };
+        let Some(asked) = asked else {
+            self.fail(Ticket(mark), NoResult::Refused, Nanos(0));
+            return Ok(Taken::Refused);
+        };
         Ok(Taken::Job(Request {
-            task,
+            asked,
             tenant,
             class,
             input_bytes: input_bytes as usize,
@@ -239,27 +258,29 @@ impl ServedLane for LaneServer {
         self.results.take_registered(bytes)
     }
 
-    fn finish(
-        &mut self,
-        ticket: Ticket,
-        output: Buffer,
-        part: Range<usize>,
-        service: Nanos,
-    ) -> bool {
-        let Some((result, part)) = self.in_lane_memory(output, part) else {
+    fn outputs(&self) -> &Pool {
+        &self.results
+    }
+
+    fn finish(&mut self, ticket: Ticket, results: Results, service: Nanos) -> bool {
+        let first = results.first.map(|first| self.in_lane_memory(first));
+        let last = self.in_lane_memory(results.last);
+        let (Some(last), false) = (last, matches!(first, Some(None))) else {
             self.fail(ticket, NoResult::Busy, service);
             return false;
         };
-        let output_bytes = part.len() as u32;
-        let offset = self.region.offset_of(&result[part]);
-        let offset = offset.expect("results are in this region");
-        self.write(ticket, Ok(()), (offset, output_bytes), service);
-        self.unread.push_back(Some(result));
+        let first = first.flatten();
+        let (offset, output_bytes) = self.place(&last);
+        let (mark, answer, first_place) =
+            (ticket.0, Ok(()), first.as_ref().map(|first| self.place(first)));
+        self.write(Completion { mark, answer, offset, output_bytes, first: first_place, service });
+        self.unread.push_back(Some(Results { first, last }));
         true
     }
 
     fn fail(&mut self, ticket: Ticket, why: NoResult, service: Nanos) {
-        self.write(ticket, Err(why), (0, 0), service);
+        let (mark, answer) = (ticket.0, Err(why));
+        self.write(Completion { mark, answer, offset: 0, output_bytes: 0, first: None, service });
         self.unread.push_back(None);
     }
 

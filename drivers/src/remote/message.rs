@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use api::LoginFile;
 use api::v1::run_response::Outcome as Answer;
-use api::v1::{self, RunManyRequest, RunRequest, RunResponse};
+use api::v1::{RunManyRequest, RunRequest, RunResponse};
 use bytes::Bytes;
-use device::{Class, Completion, DeviceError, Job, Level, Outcome, Task};
+use device::{Completion, DeviceError, Job, Outcome, Task};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Uri;
 use tonic::{Code, Request, Status};
 use units::{ByteCount, Clock, Nanos};
 
 use super::RemoteOptions;
+use crate::asked::{self, Sizes, Which};
 
 /// The part that all requests to a service have in common.
 #[derive(Clone)]
@@ -42,6 +43,10 @@ impl Format {
 
     pub(super) fn origin(&self) -> &Uri {
         &self.origin
+    }
+
+    pub(super) fn now(&self) -> Nanos {
+        self.clock.now()
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -97,34 +102,8 @@ impl Format {
     }
 
     fn message(&self, job: &Job) -> RunRequest {
-        let (op, level) = match job.task {
-            Task::Compress { level, .. } => (v1::Op::Compress, self::level(level)),
-            Task::Decompress { .. } => (v1::Op::Decompress, v1::Level::Default),
-            // The API has no such op, so the capabilities refuse the job before this.
-            Task::Encrypt { .. }
-            | Task::Decrypt { .. }
-            | Task::Checksum { .. }
-            | Task::Copy
-            | Task::Function(_) => (v1::Op::Unspecified, v1::Level::Default),
-        };
-        let dialect = job.task.dialect();
-        let window_log2 = dialect.and_then(|dialect| dialect.window_log2);
-        let class = match job.class {
-            Class::LatencyCritical => v1::Class::LatencyCritical,
-            Class::Batch => v1::Class::Batch,
-        };
-        RunRequest {
-            op: op.into(),
-            codec: dialect.map_or(0, |dialect| dialect.codec.grpc_number()),
-            // Any wider window contains every value as a whole.
-            window_log2: window_log2.unwrap_or(0).min(WINDOW_LOG2_MAX).into(),
-            level: level.into(),
-            output_bytes: self.output_bytes(job),
-            tenant: job.tenant.0.into(),
-            class: class.into(),
-            traceparent: job.trace.as_ref().map_or_else(String::new, |trace| trace.to_string()),
-            payload: job.input.bytes().clone(),
-        }
+        let message = asked::message(job, self.output_bytes(job), job.input.bytes().clone());
+        message.expect("the queue takes no other jobs")
     }
 
     /// Returns the time until the job's deadline if it is shorter than the timeout of all calls.
@@ -135,23 +114,20 @@ impl Format {
 
     /// Returns the size of the longest answer that is accepted (bytes).
     pub(super) fn answer_bytes_max(&self, job: &Job) -> usize {
-        self.output_bytes(job) as usize + api::wire::MESSAGE_SLACK_BYTES
+        self.results_bytes(job) + api::wire::MESSAGE_SLACK_BYTES
     }
 
-    /// Returns the exact size of the result (bytes), or for a compression the largest size that fits.
-    pub(super) fn output_bytes(&self, job: &Job) -> u32 {
-        let exact = job.task.output_bytes(job.input.len());
-        let bytes =
-            exact.unwrap_or_else(|| output_capacity(job).min(self.work_bytes_max.as_usize()));
-        u32::try_from(bytes).unwrap_or(u32::MAX)
+    /// Returns the size of the results in the longest answer (bytes).
+    pub(super) fn results_bytes(&self, job: &Job) -> usize {
+        let first_bytes = self.output_bytes(job) as usize;
+        let follow = job.chain.as_ref().and_then(|chain| chain.next_follow());
+        // A seal is little longer than its stream.
+        first_bytes + follow.map_or(0, |follow| follow.work_bytes().max(first_bytes))
     }
-}
 
-/// Returns the error of a job that no service could complete.
-pub(super) fn misfit(job: &Job) -> Option<DeviceError> {
-    let misfits =
-        job.task.output_bytes(job.input.len()).is_some_and(|exact| exact > output_capacity(job));
-    misfits.then_some(DeviceError::InvalidInput("the output buffer has no room for the result"))
+    fn output_bytes(&self, job: &Job) -> u32 {
+        asked::output_bytes_max(job, self.work_bytes_max.as_usize())
+    }
 }
 
 /// Returns the completion of a job from the service's answer.
@@ -170,32 +146,42 @@ fn outcome(job: &mut Job, response: &RunResponse) -> Outcome {
     let fault = |what| Outcome::Failed(DeviceError::Fault(what));
     let is_compress = matches!(job.task, Task::Compress { .. });
     match response.outcome() {
-        Answer::Done => take(job, &response.payload),
+        Answer::Done => {
+            let first = response.first_result.as_ref().map(Bytes::len);
+            let sizes = Sizes { first, last: response.payload.len() };
+            asked::take_results(job, sizes, |job, which| {
+                put(
+                    job,
+                    match which {
+                        Which::First => response.first_result.as_ref(),
+                        Which::Last => Some(&response.payload),
+                    },
+                )
+            })
+        }
         Answer::DoesNotFit if is_compress => Outcome::DoesNotFit,
         Answer::InvalidInput if !is_compress => {
-            Outcome::Failed(DeviceError::InvalidInput("the service says it is no valid stream"))
+            Outcome::Failed(DeviceError::InvalidInput("the service says it is no valid input"))
         }
         Answer::Fault => fault("the service failed the job"),
         Answer::Busy => Outcome::Failed(DeviceError::Busy),
+        Answer::UnknownKey if job.task.is_cipher() => Outcome::Failed(DeviceError::Busy),
         _ => fault("the service gave an outcome that this job cannot have"),
     }
 }
 
-fn take(job: &mut Job, result: &Bytes) -> Outcome {
-    let (offset, output_bytes) = (job.output_offset, result.len());
-    let exact = job.task.output_bytes(job.input.len());
-    let expected = exact.map_or(output_bytes > 0, |exact| output_bytes == exact);
-    let end = offset.saturating_add(output_bytes);
-    if !expected || end > job.output.capacity() {
-        return Outcome::Failed(DeviceError::Fault("the service's result has another size"));
+/// Writes a result into the job's output.
+fn put(job: &mut Job, result: Option<&Bytes>) -> bool {
+    let Some(result) = result else { return false };
+    match job.output_offset {
+        0 => job.output.adopt(result.clone()),
+        offset => {
+            let end = offset + result.len();
+            job.output.space()[offset..end].copy_from_slice(result);
+            job.output.set_len(end);
+        }
     }
-    if offset == 0 {
-        job.output.adopt(result.clone());
-    } else {
-        job.output.space()[offset..end].copy_from_slice(result);
-        job.output.set_len(end);
-    }
-    Outcome::Done { output_bytes }
+    true
 }
 
 /// Returns the error of a job that has no answer. The error says who must act.
@@ -225,19 +211,6 @@ fn is_login_refused(status: &Status) -> bool {
     is_about_login && status.source().is_none()
 }
 
-/// Returns the space for the result (bytes).
-fn output_capacity(job: &Job) -> usize {
-    job.output.capacity().saturating_sub(job.output_offset)
-}
-
-fn level(level: Level) -> v1::Level {
-    match level {
-        Level::Fast => v1::Level::Fast,
-        Level::Default => v1::Level::Default,
-        Level::High => v1::Level::High,
-    }
-}
-
 /// Returns the value of the `grpc-timeout` header, with at most eight digits as gRPC over HTTP/2 requires.
 fn timeout_header(timeout: Duration) -> MetadataValue<Ascii> {
     let text = match timeout.as_micros() {
@@ -253,22 +226,3 @@ fn timeout_header(timeout: Duration) -> MetadataValue<Ascii> {
 const SHARED_WORK_BYTES_MAX: usize = 16 << 10;
 
 const TIMEOUT_COUNT_MAX: u128 = 99_999_999;
-
-/// The widest window that may be requested from a service (log2 bytes).
-const WINDOW_LOG2_MAX: u8 = 31;
-
-#[cfg(test)]
-mod tests {
-    use device::Codec;
-
-    use super::*;
-
-    #[test]
-    fn the_numbers_of_codecs_are_those_of_the_interface() {
-        for codec in Codec::ALL {
-            let known = v1::Codec::try_from(codec.grpc_number()).expect("the interface has it");
-            let name = format!("CODEC_{}", codec.name().to_uppercase());
-            assert_eq!(known.as_str_name(), name);
-        }
-    }
-}

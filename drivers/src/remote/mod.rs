@@ -1,7 +1,7 @@
 //! A compression service over gRPC as a device. Each job is one call, except that short jobs submitted together share
 //! a call. A queue is one connection. When the connection ends, its queue ends too: the jobs in flight complete as
 //! lost, and a caller that wants to try again opens another queue. The module does not reconnect, retry or place
-//! jobs. The API has compression and decompression, and any other op is refused as unsupported.
+//! jobs. The API has compression, decompression and ciphers, and any other op is refused as unsupported.
 //!
 //! On a thread with tokio's current-thread executor, the connection and the calls run in that executor, and nothing
 //! is sent between threads. On any other thread, the connection gets its own thread, which ends with the queue.
@@ -18,12 +18,16 @@ use std::time::Duration;
 use api::v1::compression_client::CompressionClient;
 use api::v1::{DescribeRequest, DescribeResponse};
 use api::{Address, LoginFile};
-use device::{Capabilities, Codec, Device, DeviceError, Dialect, Queue, Waiting};
+use device::{
+    Capabilities, Codec, Device, DeviceError, Dialect, Kernel, Queue, Successions, Waiting,
+};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use units::{ByteCount, Clock, SystemClock, limits};
 
 use link::{ConnectionThread, Link};
 use message::Format;
+
+use crate::asked;
 
 pub use link::Wire;
 use queue::RemoteQueue;
@@ -58,6 +62,8 @@ pub struct RemoteOptions {
     pub clock: Arc<dyn Clock>,
     /// The login of all calls, if the service wants one.
     pub login: Option<Arc<LoginFile>>,
+    /// Whether the service has the keys of this process, and so encrypts and decrypts too.
+    pub ciphers: bool,
 }
 
 impl Default for RemoteOptions {
@@ -70,6 +76,7 @@ impl Default for RemoteOptions {
             work_bytes_max: limits::ITEM_BYTES_MAX_DEFAULT,
             clock: Arc::new(SystemClock::new()),
             login: None,
+            ciphers: false,
         }
     }
 }
@@ -160,6 +167,14 @@ impl Device for Remote {
         vec![("logins_refused", self.format.logins_refused())]
     }
 
+    fn needs_named_keys(&self) -> bool {
+        true
+    }
+
+    fn successions(&self) -> Successions {
+        asked::successions(&self.capabilities)
+    }
+
     /// Returns false once a queue's connection runs on the thread that opened the queue.
     fn completes_alone(&self) -> bool {
         self.alone.load(Ordering::Relaxed)
@@ -173,8 +188,7 @@ fn capabilities(options: &RemoteOptions) -> Capabilities {
     Capabilities {
         writes: dialects.into_iter().chain([Dialect::IAA]).collect(),
         reads: dialects.to_vec(),
-        // The API has compression only.
-        kernels: Vec::new(),
+        kernels: if options.ciphers { vec![Kernel::AesGcm] } else { Vec::new() },
         dictionaries: false,
         work_bytes_max: options.work_bytes_max,
         queue_depth: options.queue_depth.clamp(1, api::wire::CALLS_MAX as usize),

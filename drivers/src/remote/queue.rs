@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use api::v1::compression_client::CompressionClient;
+use api::v1::run_response::Outcome as Answer;
 use api::v1::{RunManyResponse, RunResponse};
 use api::wire::JOBS_BYTES_MAX;
 use device::{Capabilities, Completion, DeviceError, Job, Outcome, Queue, Refused, RefusedReason};
@@ -20,6 +21,7 @@ use units::Nanos;
 
 use super::link::{ConnectionThread, Link};
 use super::message::{self, Format};
+use crate::asked::{self, UnknownKeys};
 
 /// One thread's queue of the service.
 pub(super) struct RemoteQueue {
@@ -36,6 +38,7 @@ pub(super) struct RemoteQueue {
     finished: Vec<Completion>,
     /// True if it was logged that the service refuses the login.
     has_logged_refusal: bool,
+    unknown_keys: UnknownKeys,
     waker: Waker,
     link: Link,
     _thread: Option<ConnectionThread>,
@@ -81,6 +84,7 @@ impl RemoteQueue {
             submitted: 0,
             finished: Vec::new(),
             has_logged_refusal: false,
+            unknown_keys: UnknownKeys::default(),
             waker,
             link,
             _thread: thread,
@@ -137,7 +141,7 @@ impl RemoteQueue {
         let (mut bytes, mut results) = (0, 0);
         for place in places.drain(..) {
             let job = &self.jobs[place.key].job;
-            let (work_bytes, result) = (job.work_bytes(), self.format.output_bytes(job) as usize);
+            let (work_bytes, result) = (job.work_bytes(), self.format.results_bytes(job));
             // A short job may have much space for its result, and the service reserves all of it.
             let is_full = batch.len() >= self.jobs_per_call
                 || bytes + work_bytes > CALL_WORK_BYTES_MAX
@@ -190,6 +194,10 @@ impl RemoteQueue {
                 tracing::warn!("compression service {}: {why}", self.format.origin());
             }
             let in_flight = self.jobs.remove(place.key);
+            if answer.as_ref().is_ok_and(|answer| answer.outcome() == Answer::UnknownKey) {
+                let name = self.format.origin().to_string();
+                self.unknown_keys.record(&name, &in_flight.job.task, self.format.now());
+            }
             self.finished.push(message::completion(in_flight.job, answer));
         }
     }
@@ -240,7 +248,10 @@ impl Queue for RemoteQueue {
         if self.link.is_gone() {
             return Err(Refused { job, reason: RefusedReason::Lost });
         }
-        if let Some(error) = message::misfit(&job) {
+        if !self.unknown_keys.allow(&job.task, || self.format.now()) {
+            return Err(Refused { job, reason: RefusedReason::Unsupported });
+        }
+        if let Some(error) = asked::misfit(&job) {
             let outcome = Outcome::Failed(error);
             self.finished.push(Completion { job, outcome, service: Nanos(0) });
             self.waker.wake_by_ref();

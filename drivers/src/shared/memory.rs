@@ -174,10 +174,6 @@ impl Region {
         self.sealed.file()
     }
 
-    pub(crate) fn id(&self) -> MemoryId {
-        self.id
-    }
-
     /// Returns the size of the region (bytes).
     pub(crate) fn bytes(&self) -> usize {
         self.sealed.map.len()

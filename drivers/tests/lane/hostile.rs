@@ -14,16 +14,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
 
+use api::prost::Message;
+use api::v1;
+use api::v1::follow::Op as FollowOp;
 use bytes::Bytes;
-use device::{Codec, Completion, Device, Dialect, Input, Job, Level, Outcome, Pool, Task, Waiting};
-use drivers::lane::{LaneServer, NoResult, Pause, Request, ServedLane, Taken};
+use device::{
+    AssociatedData, Buffer, Chain, Codec, Completion, Device, Dialect, Follow, Input, Job, Key,
+    KeyName, Level, Next, Nonce, Outcome, Pool, TAG_BYTES, Task, Waiting,
+};
+use drivers::lane::{Asked, LaneServer, NoResult, Pause, Request, Results, ServedLane, Taken};
 use drivers::{Lane, LaneOptions};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use units::{ByteCount, Nanos};
+use units::{ByteCount, Nanos, Op};
 
 /// The offsets of the words in the layout that `drivers::lane` describes.
 pub(crate) const TAIL: u64 = 0;
@@ -35,7 +41,7 @@ pub(crate) const ENTRIES: u64 = 256;
 const HALF_BYTES: u64 = 20_480;
 const REGION_BYTES: u64 = 256 << 10;
 
-const GREETING: &[u8; 16] = b"REBALANE\x04\0\0\0\0\0\0\0";
+const GREETING: &[u8; 16] = b"REBALANE\x05\0\0\0\0\0\0\0";
 
 /// A half that its owner writes as it likes, and its region.
 pub(crate) struct Half(File, File);
@@ -169,8 +175,17 @@ fn answer(serving: &mut LaneServer, pool: &Pool, request: Request) -> u64 {
         return 0;
     };
     output.set_len(bytes);
-    let held_bytes = output.capacity() as u64;
-    assert!(serving.finish(request.ticket, output, 0..bytes, Nanos(1)), "it was at home");
+    let mut held_bytes = if bytes == 0 { 0 } else { output.capacity() as u64 };
+    let last = output.freeze(0..bytes);
+    // Some messages have two results.
+    let is_chain = matches!(&request.asked, Asked::Message(message) if message.len() > 64);
+    let first = if is_chain { serving.output(7) } else { None };
+    let first = first.map(|mut first| {
+        held_bytes += first.capacity() as u64;
+        first.set_len(7);
+        first.freeze(0..7)
+    });
+    assert!(serving.finish(request.ticket, Results { first, last }, Nanos(1)), "it was at home");
     held_bytes
 }
 
@@ -180,6 +195,10 @@ pub(crate) fn write_job(half: &Half, tail: u64, draw: &mut dyn FnMut() -> u64) {
     let what = (1 + draw() % 2) | ((1 + draw() % 3) << 8) | (0xFF << 16);
     let sizes = (draw() % 3_000) | ((draw() % 9_000) << 32);
     let mut words = [tail, what, draw() % (REGION_BYTES + 64), sizes, draw() % 3, 0, 0, 0];
+    if draw().is_multiple_of(3) {
+        let message = [draw() % (REGION_BYTES + 64), draw() % 2_100];
+        (words[1], words[5], words[6]) = (3, message[0], message[1]);
+    }
     if draw().is_multiple_of(4) {
         words[(draw() % 8) as usize] = draw();
     }
@@ -197,6 +216,7 @@ pub(crate) fn attack_client(path: &Path, draw: &mut dyn FnMut() -> u64, steps: u
         waiting,
         work_bytes_max: ByteCount::kib(64),
         queue_depth: 1 + (draw() % ENTRIES) as usize,
+        ciphers: true,
         ..LaneOptions::default()
     };
     let lane = Lane::new(path, &options);
@@ -249,13 +269,48 @@ fn job(tag: u64, pool: &Pool, draw: &mut dyn FnMut() -> u64) -> Box<Job> {
     let dialect = Dialect::new(Codec::Deflate);
     let bytes = 1 + (draw() % 2_000) as usize;
     let input = Input::heap(Bytes::from(vec![7; bytes]));
-    let task = match draw() % 2 {
-        0 => Task::Compress { dialect, level: Level::Fast },
-        _ => Task::Decompress { dialect, original_bytes: (draw() % 5_000) as usize },
+    let compress = Task::Compress { dialect, level: Level::Fast };
+    let task = match draw() % 4 {
+        0 | 1 => compress,
+        2 => Task::Decompress { dialect, original_bytes: (draw() % 5_000) as usize },
+        _ => sealing(),
     };
     let mut job = Job::new(task, input, pool.take(5_000 + 24));
     (job.tag, job.output_offset) = (tag, (draw() % 25) as usize);
+    if matches!(job.task, Task::Compress { .. }) && draw().is_multiple_of(2) {
+        job.chain = Some(Chain::new(&job, vec![Arc::new(Sealed(pool.clone()))]));
+    }
     Box::new(job)
+}
+
+/// Encrypts the result in front of it.
+struct Sealed(Pool);
+
+impl Follow for Sealed {
+    fn op(&self) -> Op {
+        Op::Encrypt
+    }
+
+    fn work_bytes(&self) -> usize {
+        1_000
+    }
+
+    fn prepare(&self, output: &mut Buffer, offset: usize) -> Option<Next> {
+        let input = offset..output.len();
+        let output = self.0.take(input.len() + TAG_BYTES);
+        Some(Next { task: sealing(), input, output, output_offset: 0, dictionary: None })
+    }
+
+    fn message(&self) -> Option<Vec<u8>> {
+        let op = FollowOp::SealStream(v1::SealStream::default());
+        Some(v1::Follow { op: Some(op) }.encode_to_vec())
+    }
+}
+
+fn sealing() -> Task {
+    let name = KeyName { id: 1, check: [1; 8] };
+    let (key, nonce) = (Key::new(&[1; 32]).with_name(name), Nonce([1; 12]));
+    Task::Encrypt { key, nonce, associated: AssociatedData::NONE }
 }
 
 fn account(in_flight: &mut HashSet<u64>, completion: &Completion) {
@@ -282,7 +337,12 @@ fn write_answer(
     let word = |at: usize| u64::from_ne_bytes(entry[at..at + 8].try_into().expect("eight"));
     let output_bytes = word(24) >> 32;
     let offset = draw() % (REGION_BYTES + 64);
-    let mut words = [word(0), 1 + draw() % 6, offset, output_bytes, draw(), 0, 0, 0];
+    let mut words = [word(0), 1 + draw() % 7, offset, output_bytes, draw(), 0, 0, 0];
+    if draw().is_multiple_of(2) {
+        let first_bytes = 1 + draw() % 3_000;
+        (words[3], words[5]) = (first_bytes + TAG_BYTES as u64, draw() % (REGION_BYTES + 64));
+        words[6] = first_bytes;
+    }
     if draw().is_multiple_of(16) {
         words[(draw() % 8) as usize] = draw();
     }

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use device::{DeviceError, Input, Job, Outcome, Pool, Queue, Software};
-use drivers::lane::{LaneServer, NoResult, Request, ServedLane, Taken};
+use drivers::lane::{Asked, LaneServer, NoResult, Request, Results, ServedLane, Taken};
 use units::ByteCount;
 
 use crate::support;
@@ -111,12 +111,16 @@ fn run(serving: &mut LaneServer, queue: &mut dyn Queue, pool: &Pool, request: Re
         return serving.fail(request.ticket, NoResult::Refused, none);
     }
     let input = Input::pooled(input, 0..request.input_bytes);
-    let job = Job::new(request.task.clone(), input, output);
+    let Asked::Task(task) = &request.asked else {
+        return serving.fail(request.ticket, NoResult::Refused, none);
+    };
+    let job = Job::new(task.clone(), input, output);
     let completion = support::run(queue, Box::new(job));
     let why = match completion.outcome {
         Outcome::Done { output_bytes } if output_bytes <= request.output_bytes => {
             let service = units::Nanos(7);
-            serving.finish(request.ticket, completion.job.output, 0..output_bytes, service);
+            let last = completion.job.output.freeze(0..output_bytes);
+            serving.finish(request.ticket, Results { first: None, last }, service);
             return;
         }
         Outcome::Done { .. } | Outcome::DoesNotFit => NoResult::DoesNotFit,

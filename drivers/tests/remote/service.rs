@@ -209,7 +209,7 @@ fn run(request: RunRequest) -> RunResponse {
     let task = match request.op() {
         v1::Op::Compress => Task::Compress { dialect, level },
         v1::Op::Decompress => Task::Decompress { dialect, original_bytes: output_bytes },
-        v1::Op::Unspecified => panic!("a job has an op"),
+        op => panic!("{op:?} is no op of this service"),
     };
     let job = support::job(task, request.payload, output_bytes);
     let completion = SOFTWARE.with_borrow_mut(|queue| support::run(queue.as_mut(), job));

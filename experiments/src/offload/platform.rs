@@ -152,6 +152,7 @@ impl Platform {
             limits: Limits::NONE,
             // The runtime of [OffloadSched] verifies no results.
             verify_every: None,
+            chains: true,
         }
     }
 }

@@ -173,6 +173,7 @@ impl Probe {
             limits: Limits::NONE,
             // As for nearly all jobs in a service, the results are not verified.
             verify_every: None,
+            chains: true,
         });
         let runtime = runtime.map_err(|error| error.to_string())?;
         let material = self.material(codec)?;

@@ -192,6 +192,7 @@ pub fn config() -> RuntimeConfig {
         limits: Limits::NONE,
         // The benches time only the path to the device and back.
         verify_every: None,
+        chains: true,
     }
 }
 

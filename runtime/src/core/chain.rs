@@ -33,7 +33,7 @@ impl Runtime {
     }
 
     fn choose_for_chain(&mut self, job: &Job, now: Nanos) -> Option<Choice> {
-        let chain = job.chain.as_ref()?;
+        let chain = job.chain.as_ref().filter(|_| self.decisions.chains)?;
         // The configuration of an op is for jobs of that op.
         let prefers = |op: units::Op| self.decisions.fallback_of(op) == Fallback::Prefer;
         let mut ops = chain.follows().iter().map(|follow| follow.op());

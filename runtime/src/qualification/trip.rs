@@ -61,10 +61,13 @@ pub fn round_trip(
             codecs.push(codec_trip(can, &mut tested, &mut oracle, *dialect, &input)?);
         }
     }
-    for kernel in &can.kernels {
+    // Nobody else has a key that is made here. The first results in service are read back.
+    let is_tested = |kernel: &&Kernel| **kernel != Kernel::AesGcm || !device.needs_named_keys();
+    let mut kernels = Vec::new();
+    for kernel in can.kernels.iter().filter(is_tested) {
         kernel_trip(&mut tested, &mut oracle, *kernel, &input)?;
+        kernels.push(kernel.name());
     }
-    let kernels = can.kernels.iter().map(|kernel| kernel.name()).collect();
     Ok(Trip { bytes: input.len(), codecs, kernels })
 }
 

@@ -31,6 +31,8 @@ impl Rights {
     pub(crate) const SCHEDULER_SERVICE: Self = Self(1 << 9);
     /// The service of programs.
     pub(crate) const PROGRAMS_SERVICE: Self = Self(1 << 10);
+    /// Ciphers by the compression service, with the keys of this process.
+    pub(crate) const CIPHER_SERVICE: Self = Self(1 << 11);
     /// The rights whose commands the audit log has even if they are allowed.
     const ADMINISTRATIVE: Self = Self::FLUSH.and(Self::DUMP).and(Self::ADMIN);
     /// Every right.
@@ -74,7 +76,7 @@ impl Rights {
 }
 
 /// The names of the rights in the file, in the order of their bits.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "read",
     "write",
     "delete",
@@ -86,6 +88,7 @@ const NAMES: [&str; 11] = [
     "compression-service",
     "scheduler-service",
     "programs-service",
+    "cipher-service",
 ];
 
 impl fmt::Display for Rights {

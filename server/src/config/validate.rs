@@ -116,6 +116,21 @@ fn check_exposure(config: &Config, refuse: Refuse<'_>) {
     if server.insecure {
         return;
     }
+    let has_rules = server.access_file.is_some() || server.token_file.is_some();
+    let grpc = server
+        .grpc_listen
+        .iter()
+        .find(|address| !matches!(address.parse(), Ok(api::Address::Unix(_))));
+    if let (true, false, Some(address)) = (server.ciphers, has_rules, grpc) {
+        refuse(
+            "server.ciphers",
+            format!(
+                "is true, and whoever can connect to {address} could read sealed values: set \
+                 server.access_file to say who may, listen on a Unix socket or a lane, or accept \
+                 it with --insecure (server.insecure = true)"
+            ),
+        );
+    }
     if let Some((key, address)) = exposed(config) {
         refuse(
             key,
@@ -209,6 +224,14 @@ fn check_path(config: &Config, refuse: Refuse<'_>) {
             "has encrypt, and values.keys is unset: set it to the file with the keys".into(),
         ),
         Ok(_) => {}
+    }
+    if config.server.ciphers && config.values.keys.is_none() {
+        let problem = "is true, and values.keys is unset: set it to the file with the keys";
+        refuse("server.ciphers", problem.into());
+    }
+    if config.runtime.compression_ciphers && config.runtime.compression.is_empty() {
+        let problem = "is true, and runtime.compression is empty: no service could do it";
+        refuse("runtime.compression_ciphers", problem.into());
     }
 }
 

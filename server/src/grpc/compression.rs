@@ -9,22 +9,24 @@ use std::time::Instant;
 use api::v1::compression_server::Compression;
 use api::v1::run_response::Outcome as Answer;
 use api::v1::{
-    self, DescribeRequest, DescribeResponse, DeviceDescription, EchoRequest, EchoResponse,
+    DescribeRequest, DescribeResponse, DeviceDescription, EchoRequest, EchoResponse,
     RunManyRequest, RunManyResponse, RunRequest, RunResponse,
 };
 use api::wire::{JOBS_BYTES_MAX, JOBS_PER_CALL_MAX};
 use bytes::Bytes;
-use device::{
-    Class, Codec, Device, DeviceError, Dialect, Input, Job, Level, Outcome, Task, Waiting,
-};
+use device::{Device, Dialect, Input, Waiting};
+use futures_util::future::join_all;
 use runtime::Finished;
 use send_wrapper::SendWrapper;
 use tonic::{Request, Response, Status};
-use units::{ByteCount, TraceContext};
+use units::ByteCount;
 
 use super::call::Call;
+use crate::access::Rights;
+use crate::asked_job::{AskedJob, Became, NotAJob, run_asked};
 use crate::context::WorkerContext;
 use crate::job_stages;
+use crate::values::Place;
 
 /// The compression service of one worker thread.
 pub(super) struct CompressionService(SendWrapper<Rc<WorkerContext>>);
@@ -66,7 +68,13 @@ impl Compression for CompressionService {
         refuse_while_draining(&self.0)?;
         let call = Call::from_request(&mut request)?;
         let response_bytes = request.get_ref().response_bytes;
-        within(&self.0, "response_bytes", response_bytes)?;
+        let max = self.0.limits.item_bytes_max;
+        if u64::from(response_bytes) > max.0 {
+            return Err(Status::invalid_argument(format!(
+                "response_bytes is {}; valid is 0 to {max} (store.item_bytes_max)",
+                ByteCount(response_bytes.into())
+            )));
+        }
         call.charge.grow(response_bytes as usize)?;
         let payload = Bytes::from(vec![0; response_bytes as usize]);
         Ok(Response::new(EchoResponse { payload }))
@@ -79,7 +87,7 @@ async fn run(
 ) -> Result<RunResponse, Status> {
     refuse_while_draining(&context)?;
     let call = Call::from_request(&mut request)?;
-    let asked = Asked::read(&context, request.into_inner())?;
+    let asked = Asked::read(&context, request.into_inner(), &call)?;
     Ok(asked.begin(&context, &call)?.await)
 }
 
@@ -92,77 +100,89 @@ async fn run_many(
     let jobs = request.into_inner().jobs;
     if !(1..=JOBS_PER_CALL_MAX).contains(&jobs.len()) {
         let valid = format!("1 to {JOBS_PER_CALL_MAX}");
-        return Err(invalid("the number of jobs", jobs.len(), &valid));
+        let jobs = jobs.len();
+        let problem = format!("the number of jobs is {jobs}; valid is {valid}");
+        return Err(Status::invalid_argument(problem));
     }
     // All requests are checked first, so that no job of a refused call begins.
-    let asked = jobs.into_iter().map(|request| Asked::read(&context, request));
+    let asked = jobs.into_iter().map(|request| Asked::read(&context, request, &call));
     let asked = asked.collect::<Result<Vec<_>, _>>()?;
-    let output_bytes: usize = asked.iter().map(|job| job.output_bytes_max).sum();
+    let output_bytes: usize = asked.iter().map(Asked::results_bytes_max).sum();
     if output_bytes > JOBS_BYTES_MAX {
         let valid = format!("0 to {JOBS_BYTES_MAX}");
-        return Err(invalid("output_bytes of all jobs", output_bytes, &valid));
+        let problem = format!("output_bytes of all jobs is {output_bytes}; valid is {valid}");
+        return Err(Status::invalid_argument(problem));
     }
-    // All jobs begin before the first one is awaited.
-    let begun: Vec<_> = asked.into_iter().map(|job| job.begin(&context, &call)).collect();
-    let mut answers = Vec::with_capacity(begun.len());
-    for job in begun {
-        answers.push(match job {
+    let begun = asked.into_iter().map(|job| job.begin(&context, &call)).map(|job| async {
+        match job {
             Ok(job) => job.await,
             Err(_) => RunResponse { outcome: Answer::Busy.into(), ..RunResponse::default() },
-        });
-    }
+        }
+    });
+    // All jobs begin before the first one is awaited.
+    let answers = join_all(begun).await;
     Ok(RunManyResponse { answers })
 }
 
-/// A requested job with valid parameters.
-struct Asked {
-    task: Task,
-    class: Class,
-    output_bytes_max: usize,
-    payload: Bytes,
-    /// The trace of the request that needs the job, if its caller records it.
-    trace: Option<TraceContext>,
+/// A job of a call.
+enum Asked {
+    Job(AskedJob, Bytes),
+    /// This process does not have the key.
+    UnknownKey,
 }
 
 impl Asked {
-    fn read(context: &WorkerContext, request: RunRequest) -> Result<Self, Status> {
-        let task = task(&request)?;
-        let class = class(&request)?;
-        check_tenant(&request)?;
-        within(context, "output_bytes", request.output_bytes)?;
-        if let Task::Compress { .. } = task {
-            within(context, "the payload's size", request.payload.len())?;
+    fn read(context: &WorkerContext, mut request: RunRequest, call: &Call) -> Result<Self, Status> {
+        let payload = std::mem::take(&mut request.payload);
+        let may_cipher = || call.caller.check("cipher", Rights::CIPHER_SERVICE, []).is_ok();
+        match AskedJob::read(context, &request, payload.len(), may_cipher) {
+            Ok(job) => Ok(Self::Job(job, payload)),
+            Err(NotAJob::UnknownKey) => Ok(Self::UnknownKey),
+            Err(NotAJob::Invalid(why)) => Err(Status::invalid_argument(why)),
         }
-        let output_bytes_max = request.output_bytes as usize;
-        let trace = request.traceparent.parse::<TraceContext>().ok();
-        let trace = trace.filter(|trace| trace.is_sampled);
-        let trace = trace.filter(|_| context.recorder.takes_asked(Instant::now()));
-        Ok(Self { task, class, output_bytes_max, payload: request.payload, trace })
     }
 
-    /// Begins the job and returns a future of its completion, or an error if there is no capacity.
+    /// Returns the bytes of all results together.
+    fn results_bytes_max(&self) -> usize {
+        match self {
+            Asked::Job(job, _) => job.results_bytes_max(),
+            Asked::UnknownKey => 0,
+        }
+    }
+
+    /// Returns a future of the job's completion, or an error if there is no capacity. The job begins at the first poll.
     fn begin(
         self,
         context: &Rc<WorkerContext>,
         call: &Call,
     ) -> Result<impl Future<Output = RunResponse> + use<>, Status> {
-        let permit = JobPermit::take(context)?;
-        let since = Instant::now();
-        let Self { task, class, output_bytes_max, payload, trace } = self;
-        call.charge.grow(output_bytes_max)?;
-        let output = context.values.pool().take_heap(output_bytes_max);
-        let mut job = Job::new(task, Input::heap(payload), output);
-        (job.tenant, job.class, job.deadline) = (call.tenant, class, call.deadline);
-        job.trace = trace.map(Box::new);
-        // If the call is dropped (deadline or client), the job continues without it.
-        let run = context.runtime.run(Box::new(job));
-        Ok(async move {
-            let finished = run.await;
-            if let Some(trace) = trace {
-                let recorder = &permit.0.recorder;
-                job_stages::record_asked(recorder, trace, JOB, since, &finished);
+        let begun = match self {
+            Asked::UnknownKey => None,
+            Asked::Job(job, payload) => {
+                let permit = JobPermit::take(context)?;
+                call.charge.grow(job.results_bytes_max())?;
+                Some((job, payload, permit))
             }
-            response(&permit.0, finished, output_bytes_max)
+        };
+        let (tenant, deadline) = (call.tenant, call.deadline);
+        Ok(async move {
+            let Some((asked, payload, permit)) = begun else {
+                let outcome = Answer::UnknownKey.into();
+                return RunResponse { outcome, ..RunResponse::default() };
+            };
+            let (context, since) = (&permit.0, Instant::now());
+            let (output_bytes_max, trace) = (asked.output_bytes_max, asked.trace);
+            let front_bytes = asked.front_bytes(0);
+            let place = Place::Heap(context.values.pool().clone());
+            let output = place.take(front_bytes + output_bytes_max);
+            let mut job = asked.into_job(Input::heap(payload), output, (place, front_bytes));
+            (job.tenant, job.deadline) = (tenant, deadline);
+            // If the call is dropped (deadline or client), the job continues without it.
+            let finished = run_asked(&context.runtime, job).await;
+            if let Some(trace) = trace {
+                job_stages::record_asked(&context.recorder, trace, JOB, since, &finished);
+            }
+            response(context, finished, output_bytes_max)
         })
     }
 }
@@ -199,86 +219,13 @@ fn refuse_while_draining(context: &WorkerContext) -> Result<(), Status> {
     }
 }
 
-fn within(
-    context: &WorkerContext,
-    what: &str,
-    bytes: impl TryInto<u64> + Copy,
-) -> Result<(), Status> {
-    let max = context.limits.item_bytes_max;
-    let bytes = bytes.try_into().unwrap_or(u64::MAX);
-    match bytes <= max.0 {
-        true => Ok(()),
-        false => {
-            Err(invalid(what, ByteCount(bytes), &format!("0 to {max} (store.item_bytes_max)")))
-        }
-    }
-}
-
-fn invalid(what: &str, value: impl std::fmt::Display, valid: &str) -> Status {
-    Status::invalid_argument(format!("{what} is {value}; valid is {valid}"))
-}
-
-fn task(request: &RunRequest) -> Result<Task, Status> {
-    let dialect = dialect(request)?;
-    let valid_ops = "1 (compress) or 2 (decompress)";
-    match v1::Op::try_from(request.op) {
-        Ok(v1::Op::Compress) => Ok(Task::Compress { dialect, level: level(request)? }),
-        Ok(v1::Op::Decompress) => {
-            Ok(Task::Decompress { dialect, original_bytes: request.output_bytes as usize })
-        }
-        Ok(v1::Op::Unspecified) | Err(_) => Err(invalid("op", request.op, valid_ops)),
-    }
-}
-
-fn dialect(request: &RunRequest) -> Result<Dialect, Status> {
-    let codec = Codec::from_grpc_number(request.codec).ok_or_else(|| {
-        let valid = Codec::ALL.map(|codec| format!("{} ({})", codec.grpc_number(), codec.name()));
-        invalid("codec", request.codec, &valid.join(", "))
-    })?;
-    let window = u8::try_from(request.window_log2).ok().filter(|log2| *log2 <= WINDOW_LOG2_MAX);
-    let window = window.ok_or_else(|| {
-        invalid("window_log2", request.window_log2, &format!("0 to {WINDOW_LOG2_MAX}"))
-    })?;
-    Ok(Dialect { codec, window_log2: (window != 0).then_some(window) })
-}
-
-fn level(request: &RunRequest) -> Result<Level, Status> {
-    let valid = "0 (default), 1 (fast) or 2 (high)";
-    match v1::Level::try_from(request.level) {
-        Ok(v1::Level::Default) => Ok(Level::Default),
-        Ok(v1::Level::Fast) => Ok(Level::Fast),
-        Ok(v1::Level::High) => Ok(Level::High),
-        Err(_) => Err(invalid("level", request.level, valid)),
-    }
-}
-
-fn class(request: &RunRequest) -> Result<Class, Status> {
-    match v1::Class::try_from(request.class) {
-        Ok(v1::Class::LatencyCritical) => Ok(Class::LatencyCritical),
-        Ok(v1::Class::Batch) => Ok(Class::Batch),
-        Err(_) => Err(invalid("class", request.class, "0 (latency-critical) or 1 (batch)")),
-    }
-}
-
-/// Checks the range of the tenant id in a request. The id is otherwise ignored, because the whole connection
-/// of the caller is one tenant here.
-fn check_tenant(request: &RunRequest) -> Result<(), Status> {
-    match u16::try_from(request.tenant) {
-        Ok(_) => Ok(()),
-        Err(_) => Err(invalid("tenant", request.tenant, "0 to 65535")),
-    }
-}
-
 fn response(context: &WorkerContext, finished: Finished, output_bytes_max: usize) -> RunResponse {
-    let Finished { job, outcome, path, service, total } = finished;
-    let (answer, payload) = match outcome {
-        // A buffer may be longer than requested, so the result may be too long.
-        Outcome::Done { output_bytes } if output_bytes <= output_bytes_max => {
-            (Answer::Done, job.output.freeze(0..output_bytes))
-        }
-        Outcome::Done { .. } | Outcome::DoesNotFit => (Answer::DoesNotFit, Bytes::new()),
-        Outcome::Failed(DeviceError::InvalidInput(_)) => (Answer::InvalidInput, Bytes::new()),
-        Outcome::Failed(_) => (Answer::Fault, Bytes::new()),
+    let (path, service, total) = (finished.path, finished.service, finished.total);
+    let (answer, first_result, payload) = match Became::new(finished, output_bytes_max) {
+        Became::Done { first, last } => (Answer::Done, first, last),
+        Became::DoesNotFit => (Answer::DoesNotFit, None, Bytes::new()),
+        Became::InvalidInput => (Answer::InvalidInput, None, Bytes::new()),
+        Became::Busy | Became::Fault => (Answer::Fault, None, Bytes::new()),
     };
     RunResponse {
         outcome: answer.into(),
@@ -287,6 +234,7 @@ fn response(context: &WorkerContext, finished: Finished, output_bytes_max: usize
         reason: path.reason.name().to_owned(),
         service_ns: service.0,
         queueing_ns: total.since(service).0,
+        first_result,
         payload,
     }
 }
@@ -320,6 +268,3 @@ fn dialect_name(dialect: &Dialect) -> String {
         }
     }
 }
-
-/// The base-2 logarithm of the largest window, which is twice the size of the largest item.
-const WINDOW_LOG2_MAX: u8 = 31;

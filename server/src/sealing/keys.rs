@@ -11,10 +11,10 @@ use std::time::Duration;
 use ::tls::Stamps;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use device::Key;
-use device::cipher::KEY_BYTES;
+use device::cipher::{KEY_BYTES, KEY_CHECK_BYTES};
+use device::{Key, KeyName};
 use parking_lot::{Mutex, RwLock};
-use ring::digest::{SHA256, digest};
+use ring::digest::{self, SHA256, digest};
 use serde::Deserialize;
 use serde::de::{Error, Visitor};
 use store::frame::KeyId;
@@ -276,7 +276,7 @@ fn parse(text: &str, guard: GuardKey, old: Option<&KeyRing>) -> Result<KeyRing, 
         }
         let key = match before {
             Some(before) => before.key.clone(),
-            None => expanded(&secret, id, guard),
+            None => expanded(&secret, id, guard).with_name(key_name(id, &secret)),
         };
         let usage = before.map(|before| Arc::clone(&before.usage)).unwrap_or_default();
         keys.push(SealKey { id, key, fingerprint, usage });
@@ -287,6 +287,19 @@ fn parse(text: &str, guard: GuardKey, old: Option<&KeyRing>) -> Result<KeyRing, 
         .ok_or_else(|| format!("active = {active}, and there is no key with this id; {FORM}"))?;
     Ok(KeyRing { active, keys })
 }
+
+/// Returns the name of a key towards services that may have the same one. docs/operating/sealed.md has what it tells.
+fn key_name(id: KeyId, secret: &[u8; KEY_BYTES]) -> KeyName {
+    let mut digest = digest::Context::new(&SHA256);
+    digest.update(KEY_CHECK_LABEL);
+    digest.update(secret);
+    let mut check = [0; KEY_CHECK_BYTES];
+    check.copy_from_slice(&digest.finish().as_ref()[..KEY_CHECK_BYTES]);
+    KeyName { id: id.get(), check }
+}
+
+/// What is hashed in front of a secret for its check, so that it is no other hash of the secret.
+const KEY_CHECK_LABEL: &[u8] = b"rebate key check";
 
 fn expanded(secret: &[u8; KEY_BYTES], id: KeyId, guard: GuardKey) -> Key {
     guard(secret).unwrap_or_else(|error| {

@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use device::{
-    AssociatedData, Chain, DeviceError, Follow, Input, Job, Nonce, Outcome, Pool, StepDone,
-    TAG_BYTES, Task,
+    AssociatedData, Chain, DeviceError, Follow, Input, Job, Key, KeyName, Nonce, Outcome, Pool,
+    StepDone, TAG_BYTES, Task,
 };
 use runtime::{Finished, TokioRuntime};
-use store::frame::{self, Inspected, SealedHeader};
+use store::frame::{self, Inspected, KeyId, SealedHeader};
 use units::Nanos;
 
 use crate::counters::Counters;
@@ -263,6 +263,13 @@ impl Sealer {
 
     fn associated(&self, header: &SealedHeader, key: &[u8]) -> AssociatedData {
         AssociatedData::from(&header.associated_data(&self.0.tenant, key)[..])
+    }
+
+    /// Returns the key of this name, if this process has the same one.
+    pub(crate) fn key(&self, name: KeyName) -> Option<Key> {
+        let ring = self.ring()?;
+        let found = ring.find(KeyId::new(name.id)?)?;
+        (found.key.name() == Some(name)).then(|| found.key.clone())
     }
 
     fn ring(&self) -> Option<Arc<KeyRing>> {

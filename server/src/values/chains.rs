@@ -1,23 +1,30 @@
 //! What follows the first op of a sealed value's chain: the seal behind a compression, and the decompression behind a
-//! decryption. Devices call these, so they hold what they need and nothing of the worker.
+//! decryption. Devices call these, so they hold what they need and nothing of the worker. A device in another process
+//! gets them as messages, from which [`Asked`] makes them again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use device::{Buffer, Dialect, Follow, Next, Pool, Task};
+use api::prost::Message;
+use api::v1;
+use api::v1::follow::Op as FollowOp;
+use bytes::Bytes;
+use device::{Buffer, Dialect, Follow, Job, Next, Pool, TAG_BYTES, Task};
 use policy::form::framed_bytes;
-use store::frame::{self, Encoding, Inspected, SealedHeader};
+use store::frame::{self, Encoding, FrameVersion, Inspected, SealedHeader};
 use units::Op;
+use units::limits::FRAME_HEADER_BYTES_MAX;
 
-use super::Compression;
+use super::{Compression, stated_window};
 use crate::sealing::Seal;
 
 /// Frames a stream and encrypts the frame.
 pub(super) struct SealedStream {
     key: Box<[u8]>,
     plan: Compression,
-    header: SealedHeader,
     task: Task,
-    pool: Pool,
+    /// What is in front of the ciphertext.
+    front: Box<[u8]>,
+    place: Place,
     /// The checksum of the frame and the length of the stream, once there is one.
     written: Mutex<Option<(u32, usize)>>,
 }
@@ -27,9 +34,9 @@ impl SealedStream {
         Self {
             key: key.into(),
             plan,
-            header: seal.header,
             task: seal.task.clone(),
-            pool,
+            front: seal.header.encode().into(),
+            place: Place::Heap(pool),
             written: Mutex::default(),
         }
     }
@@ -52,21 +59,37 @@ impl Follow for SealedStream {
 
     fn prepare(&self, output: &mut Buffer, offset: usize) -> Option<Next> {
         let stream_bytes = output.len().checked_sub(offset)?;
+        let start = offset.checked_sub(self.plan.header_bytes)?;
         framed_bytes(self.plan.header_bytes, stream_bytes, self.plan.stored_bytes_max)?;
         let header = self.plan.header(&self.key, stream_bytes);
-        header.encode(output);
+        header.encode(&mut output[start..]);
         let written = Some((header.checksum, stream_bytes));
         *self.written.lock().unwrap_or_else(PoisonError::into_inner) = written;
-        let form_bytes = output.len();
-        let mut sealed = self.pool.take_heap(form_bytes + SealedHeader::OVERHEAD_BYTES);
-        sealed.extend(&self.header.encode());
+        let form = start..output.len();
+        let mut sealed = self.place.take(self.front.len() + form.len() + TAG_BYTES);
+        sealed.extend(&self.front);
         Some(Next {
             task: self.task.clone(),
-            input: 0..form_bytes,
+            input: form,
             output: sealed,
-            output_offset: SealedHeader::BYTES,
+            output_offset: self.front.len(),
             dictionary: None,
         })
+    }
+
+    fn message(&self) -> Option<Vec<u8>> {
+        if self.plan.dictionary_id.is_some() {
+            return None;
+        }
+        let (name, nonce, associated) = self.task.named_cipher()?;
+        let cipher = v1::Cipher::new(name.id, &name.check, &nonce.0, associated.as_slice());
+        let seal = v1::SealStream {
+            item_key: self.key.to_vec().into(),
+            frame_version: self.plan.version.number().into(),
+            frame_bytes_max: u32::try_from(self.plan.stored_bytes_max).ok()?,
+            cipher: Some(cipher),
+        };
+        Some(v1::Follow { op: Some(FollowOp::SealStream(seal)) }.encode_to_vec())
     }
 }
 
@@ -75,13 +98,16 @@ impl Follow for SealedStream {
 pub(super) struct OpenedFrame {
     original_bytes: usize,
     original_bytes_max: usize,
-    pool: Pool,
+    /// The space in front of the value (bytes).
+    front_bytes: usize,
+    place: Place,
 }
 
 impl OpenedFrame {
     pub(super) fn new(header: &SealedHeader, original_bytes_max: usize, pool: &Pool) -> Arc<Self> {
         let original_bytes = header.original_bytes as usize;
-        Arc::new(Self { original_bytes, original_bytes_max, pool: pool.clone() })
+        let place = Place::Heap(pool.clone());
+        Arc::new(Self { original_bytes, original_bytes_max, front_bytes: 0, place })
     }
 }
 
@@ -110,9 +136,90 @@ impl Follow for OpenedFrame {
         Some(Next {
             task,
             input: offset + payload.start..offset + payload.end,
-            output: self.pool.take_heap(original_bytes),
-            output_offset: 0,
+            output: self.place.take(self.front_bytes + original_bytes),
+            output_offset: self.front_bytes,
             dictionary: None,
         })
+    }
+
+    fn message(&self) -> Option<Vec<u8>> {
+        let open = v1::OpenFrame { original_bytes: u32::try_from(self.original_bytes).ok()? };
+        Some(v1::Follow { op: Some(FollowOp::OpenFrame(open)) }.encode_to_vec())
+    }
+}
+
+/// The memory for results.
+#[derive(Clone)]
+pub(crate) enum Place {
+    /// The heap of this pool.
+    Heap(Pool),
+    /// The memory of this pool while it has space, and then its heap.
+    Registered(Pool),
+}
+
+impl Place {
+    pub(crate) fn take(&self, bytes: usize) -> Buffer {
+        match self {
+            Place::Heap(pool) => pool.take_heap(bytes),
+            Place::Registered(pool) => pool.take(bytes),
+        }
+    }
+}
+
+/// What another process wants to follow a job of its own.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    SealStream { item_key: Bytes, version: FrameVersion, frame_bytes_max: usize, task: Task },
+    OpenFrame { original_bytes: usize },
+}
+
+impl Asked {
+    /// Returns the largest result (bytes), for a first result of at most `first_bytes_max`.
+    pub(crate) fn output_bytes_max(&self, first_bytes_max: usize) -> usize {
+        match self {
+            Asked::SealStream { frame_bytes_max, .. } => {
+                first_bytes_max.min(*frame_bytes_max) + FRAME_HEADER_BYTES_MAX + TAG_BYTES
+            }
+            Asked::OpenFrame { original_bytes } => *original_bytes,
+        }
+    }
+
+    /// Makes what follows this job. Its result is taken from `place` and has `front_bytes` unused bytes in front of it.
+    /// Returns none if nothing can follow the job.
+    pub(crate) fn follow(
+        self,
+        job: &Job,
+        (place, front_bytes): (Place, usize),
+    ) -> Option<Arc<dyn Follow>> {
+        match self {
+            Asked::SealStream { item_key, version, frame_bytes_max, task } => {
+                let dialect = job.task.dialect()?;
+                let original = job.input.bytes().clone();
+                let window_log2 = stated_window(dialect, original.len());
+                let plan = Compression {
+                    version,
+                    codec: dialect.codec,
+                    window_log2,
+                    dictionary_id: None,
+                    header_bytes: version.header_bytes(window_log2, original.len()),
+                    original,
+                    stored_bytes_max: frame_bytes_max,
+                };
+                Some(Arc::new(SealedStream {
+                    key: item_key.to_vec().into(),
+                    plan,
+                    task,
+                    front: vec![0; front_bytes].into(),
+                    place,
+                    written: Mutex::default(),
+                }))
+            }
+            Asked::OpenFrame { original_bytes } => Some(Arc::new(OpenedFrame {
+                original_bytes,
+                original_bytes_max: original_bytes,
+                front_bytes,
+                place,
+            })),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use device::{Chain, Follow, Outcome, Task};
+use device::{Chain, Follow, Key, KeyName, Outcome, Task};
 use runtime::Finished;
 use store::frame::{self, Inspected, SealedHeader};
 
@@ -65,6 +65,11 @@ impl Values {
         self.0.sealer.count_sealed(&seal, sealed_bytes);
         let sealed = finished.job.output.freeze(0..sealed_bytes);
         (self.compressed(key, sealed, original), true)
+    }
+
+    /// Returns the key of this name, if this process has the same one.
+    pub(crate) fn key(&self, name: KeyName) -> Option<Key> {
+        self.0.sealer.key(name)
     }
 
     /// Returns whether new values are sealed, so that the store cannot count them.

@@ -7,6 +7,7 @@ mod services;
 mod mutations;
 mod rotation;
 mod secrecy;
+mod service;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -27,6 +27,12 @@ pub struct RuntimeSection {
     /// File with the line `USER:PASSWORD` for the services of `compression` over gRPC, see
     /// [access.md](access.md#passwords-towards-others). Lanes need none, because both ends run as the same user.
     pub compression_login_file: Option<PathBuf>,
+    /// Whether the services of `compression` have the keys of `values.keys` and serve ciphers (`server.ciphers`). Then
+    /// a value is compressed and sealed in one trip, and opened and decompressed in one.
+    pub compression_ciphers: bool,
+    /// Whether ops that follow each other go to a device in one trip, if the device runs them so and the policy expects
+    /// it to pay. With `false` each op is placed by itself. It is there to measure what the trips cost.
+    pub chains: bool,
     /// Whether `virtual-NAME` devices may serve. They compute in software and take as long as the accelerator would.
     /// Use them for measurements, never in production.
     pub allow_virtual: bool,
@@ -105,6 +111,8 @@ impl Default for RuntimeSection {
             devices: vec!["worker".to_owned()],
             compression: Vec::new(),
             compression_login_file: None,
+            compression_ciphers: false,
+            chains: true,
             allow_virtual: false,
             policy: PolicyName::Auto,
             offload_bytes_min: ByteCount::kib(1),
@@ -133,6 +141,8 @@ pub(super) const KEYS: &[Key] = &[
     restart("runtime.devices", Kind::Names).flag("--device"),
     restart("runtime.compression", Kind::CompressionAddresses).flag("--compression"),
     restart("runtime.compression_login_file", Kind::Path),
+    restart("runtime.compression_ciphers", Kind::Switch),
+    restart("runtime.chains", Kind::Switch),
     restart("runtime.allow_virtual", Kind::Switch).flag("--allow-virtual"),
     restart("runtime.policy", Kind::Choice(&POLICIES_AUTO)).flag("--policy"),
     restart("runtime.offload_bytes_min", Kind::Bytes(ByteCount(0), limits::ITEM_BYTES_MAX_HIGHEST)),

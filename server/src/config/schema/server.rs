@@ -26,6 +26,10 @@ pub struct ServerConfig {
     /// memory. It needs the role `compression`. Only processes of the same user and of root are served. A socket file
     /// on which nobody listens is replaced.
     pub lane_listen: Option<PathBuf>,
+    /// Whether the compression service encrypts and decrypts with the keys of `values.keys`, for frontends that have
+    /// the same keys ([sealed values](sealed.md#a-service-that-seals)). Whoever may use it can read sealed values, so a
+    /// TCP address in `grpc_listen` needs rules about clients, which name the right `cipher-service`.
+    pub ciphers: bool,
     /// A Unix socket for clients. With it TCP is off, unless `listen` is set too. A socket file on which nobody listens
     /// is replaced.
     pub unix_socket: Option<PathBuf>,
@@ -118,6 +122,7 @@ impl Default for ServerConfig {
             roles: vec![RoleName::All],
             grpc_listen: Vec::new(),
             lane_listen: None,
+            ciphers: false,
             listen: vec!["127.0.0.1:11211".to_owned()],
             unix_socket: None,
             near_listen: None,
@@ -154,6 +159,7 @@ pub(super) const KEYS: &[Key] = &[
     restart("server.listen", Kind::Addresses).flag("--listen"),
     restart("server.grpc_listen", Kind::GrpcAddresses).flag("--grpc-listen"),
     restart("server.lane_listen", Kind::Path).flag("--lane-listen"),
+    restart("server.ciphers", Kind::Switch),
     restart("server.unix_socket", Kind::Path).flag("--unix-socket"),
     restart("server.near_listen", Kind::Path).flag("--near-listen"),
     restart("server.thrift_listen", Kind::Addresses).flag("--thrift-listen"),

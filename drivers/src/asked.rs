@@ -1,0 +1,212 @@
+//! Jobs as messages of the gRPC interface, for services that are reached over gRPC or a lane, and the answers of such
+//! services as outcomes. A service is not trusted: a result is used only if the job allows its size, and an op that
+//! follows in the service must be the one that follows in this process. This module sends nothing.
+
+use api::v1::{self, RunRequest};
+use bytes::Bytes;
+use device::{Capabilities, Class, DeviceError, Job, Kernel, Level, Outcome, Successions, Task};
+use units::{Nanos, Op};
+
+/// Returns the job as a message with this payload. Returns none for a task that services do not have, and for a cipher
+/// whose key has no name.
+pub(crate) fn message(job: &Job, output_bytes: u32, payload: Bytes) -> Option<RunRequest> {
+    let (op, level) = match job.task {
+        Task::Compress { level, .. } => (v1::Op::Compress, self::level(level)),
+        Task::Decompress { .. } => (v1::Op::Decompress, v1::Level::Default),
+        Task::Encrypt { .. } => (v1::Op::Encrypt, v1::Level::Default),
+        Task::Decrypt { .. } => (v1::Op::Decrypt, v1::Level::Default),
+        Task::Checksum { .. } | Task::Copy | Task::Function(_) => return None,
+    };
+    let cipher = match job.task.is_cipher() {
+        true => Some(cipher(&job.task)?),
+        false => None,
+    };
+    let dialect = job.task.dialect();
+    let window_log2 = dialect.and_then(|dialect| dialect.window_log2);
+    let class = match job.class {
+        Class::LatencyCritical => v1::Class::LatencyCritical,
+        Class::Batch => v1::Class::Batch,
+    };
+    Some(RunRequest {
+        op: op.into(),
+        codec: dialect.map_or(0, |dialect| dialect.codec.grpc_number()),
+        // Any wider window contains every value as a whole.
+        window_log2: window_log2.unwrap_or(0).min(WINDOW_LOG2_MAX).into(),
+        level: level.into(),
+        output_bytes,
+        tenant: job.tenant.0.into(),
+        class: class.into(),
+        traceparent: job.trace.as_ref().map_or_else(String::new, |trace| trace.to_string()),
+        cipher,
+        follow: follow(job),
+        payload,
+    })
+}
+
+/// Returns the job as a message without a payload, if only a message can describe it, because it has a key or an op
+/// that follows.
+pub(crate) fn needed_message(job: &Job, output_bytes: u32) -> Option<RunRequest> {
+    if !job.task.is_cipher() && job.chain.is_none() {
+        return None;
+    }
+    let message = message(job, output_bytes, Bytes::new())?;
+    (message.cipher.is_some() || message.follow.is_some()).then_some(message)
+}
+
+/// Returns the task of a cipher as a message, if its key has a name.
+fn cipher(task: &Task) -> Option<v1::Cipher> {
+    let (name, nonce, associated) = task.named_cipher()?;
+    Some(v1::Cipher::new(name.id, &name.check, &nonce.0, associated.as_slice()))
+}
+
+/// Returns what follows the job's op, if it can be described.
+fn follow(job: &Job) -> Option<v1::Follow> {
+    let follow = job.chain.as_ref()?.next_follow()?;
+    let encoded = follow.message()?;
+    api::prost::Message::decode(&encoded[..]).ok()
+}
+
+/// The results that a service gave, and their sizes (bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    /// The result of the job's own op, if an op followed.
+    pub(crate) first: Option<usize>,
+    /// The last result.
+    pub(crate) last: usize,
+}
+
+/// The result that is wanted next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    First,
+    Last,
+}
+
+/// Takes the results of a job that is done, and moves the job along its chain if an op followed. `put` writes a result
+/// into the job's output behind `output_offset`, and says whether it could.
+pub(crate) fn take_results(
+    job: &mut Job,
+    sizes: Sizes,
+    mut put: impl FnMut(&mut Job, Which) -> bool,
+) -> Outcome {
+    if let Some(first_bytes) = sizes.first {
+        if let Some(why) = take(job, first_bytes, |job| put(job, Which::First)) {
+            return fault(why);
+        }
+        if !job.advance(first_bytes, Nanos(0), |_, _| true) {
+            return fault("the service ran an op that does not follow");
+        }
+    }
+    match take(job, sizes.last, |job| put(job, Which::Last)) {
+        Some(why) => fault(why),
+        None => Outcome::Done { output_bytes: sizes.last },
+    }
+}
+
+/// Takes one result, or returns why not.
+fn take(
+    job: &mut Job,
+    output_bytes: usize,
+    put: impl FnOnce(&mut Job) -> bool,
+) -> Option<&'static str> {
+    let exact = job.task.output_bytes(job.input.len());
+    let expected = exact.map_or(output_bytes > 0, |exact| output_bytes == exact);
+    if !expected || output_bytes > output_capacity(job) {
+        return Some("the service's result has another size");
+    }
+    (!put(job)).then_some("the service's result lies outside of its memory")
+}
+
+/// Returns the error of a job that no service could complete.
+pub(crate) fn misfit(job: &Job) -> Option<DeviceError> {
+    let misfits =
+        job.task.output_bytes(job.input.len()).is_some_and(|exact| exact > output_capacity(job));
+    misfits.then_some(DeviceError::InvalidInput("the output buffer has no room for the result"))
+}
+
+/// Returns the exact size of the result (bytes), or for a compression the largest size that fits.
+pub(crate) fn output_bytes_max(job: &Job, work_bytes_max: usize) -> u32 {
+    let exact = job.task.output_bytes(job.input.len());
+    let bytes = exact.unwrap_or_else(|| output_capacity(job).min(work_bytes_max));
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+/// Returns the space for the result (bytes).
+fn output_capacity(job: &Job) -> usize {
+    job.output.capacity().saturating_sub(job.output_offset)
+}
+
+fn fault(what: &'static str) -> Outcome {
+    Outcome::Failed(DeviceError::Fault(what))
+}
+
+fn level(level: Level) -> v1::Level {
+    match level {
+        Level::Fast => v1::Level::Fast,
+        Level::Default => v1::Level::Default,
+        Level::High => v1::Level::High,
+    }
+}
+
+/// What a queue remembers of keys that its service does not have.
+#[derive(Debug, Default)]
+pub(crate) struct UnknownKeys {
+    until: Option<Nanos>,
+}
+
+impl UnknownKeys {
+    /// Records that the service `name` does not have the key of this task.
+    pub(crate) fn record(&mut self, name: &str, task: &Task, now: Nanos) {
+        let is_new = !self.are_likely(now);
+        self.until = Some(Nanos(now.0.saturating_add(ASK_AGAIN_AFTER.0)));
+        let id = task.named_cipher().map_or(0, |(name, ..)| name.id);
+        if is_new {
+            tracing::warn!(
+                "{name} does not have key {id} of values.keys, or has another secret under this \
+                 id, or does not serve ciphers: give it the same keys and server.ciphers = true"
+            );
+        }
+    }
+
+    /// Returns whether the service may have what the task needs: a key of a cipher with a name, which it did not refuse
+    /// lately.
+    pub(crate) fn allow(&self, task: &Task, now: impl FnOnce() -> Nanos) -> bool {
+        !task.is_cipher() || (task.named_cipher().is_some() && !self.are_likely(now()))
+    }
+
+    fn are_likely(&self, now: Nanos) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+}
+
+/// Returns the successions of a service with these capabilities.
+pub(crate) fn successions(capabilities: &Capabilities) -> Successions {
+    match capabilities.kernels.contains(&Kernel::AesGcm) {
+        true => {
+            Successions::Pairs(vec![(Op::Compress, Op::Encrypt), (Op::Decrypt, Op::Decompress)])
+        }
+        false => Successions::None,
+    }
+}
+
+/// The time for which no cipher goes to a service that did not have a key. Keys are read again every second.
+const ASK_AGAIN_AFTER: Nanos = Nanos::secs(10);
+
+/// The widest window that may be requested from a service (log2 bytes).
+const WINDOW_LOG2_MAX: u8 = 31;
+
+#[cfg(test)]
+mod tests {
+    use device::Codec;
+
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_codecs_are_those_of_the_interface() {
+        for codec in Codec::ALL {
+            let known = v1::Codec::try_from(codec.grpc_number()).expect("the interface has it");
+            let name = format!("CODEC_{}", codec.name().to_uppercase());
+            assert_eq!(known.as_str_name(), name);
+        }
+    }
+}
