@@ -9,9 +9,12 @@ libmemcached. On a machine that others use too, look at the tenth percentile.
   most 1/10 of memcached's over TCP and 1/8 of that over its Unix socket, both with libmemcached; processor time of both
   sides at most 1/5 of that over TCP.
 - The same with 500 us between two gets, so that the server sleeps, and on one core. Criterion: near p50 at most 12 us.
+  What the system takes to wake a process on another core is measured next to it: a byte through a socket to a process
+  that sleeps, and back, while this side polls.
 - 16 gets in flight on one connection (`rebate load`). Criterion: at least 5 times memcached's gets/s over TCP.
 - 100 keys in one call. Criterion: at least 2 million keys/s.
-- A compressed value of 64 KiB over near and TCP, and one that does not compress.
+- A compressed value of 64 KiB over near and TCP, and one that does not compress. Criterion: near p50 at most 6 us above
+  the time to decompress it, which is the mean of the server's own metrics for these gets.
 The sides take turns within a run, and each run begins with another side.
 """
 
@@ -19,8 +22,11 @@ import contextlib
 import json
 import os
 import pathlib
+import socket
+import statistics
 import subprocess
 import tempfile
+import time
 
 from harness import (BINARY, PATIENCE_S, ROOT, SCRATCH, Bench, fail, load_report, memcached, placed, ratios, rebate,
                      turns, user)
@@ -51,6 +57,7 @@ def main():
         with placed({cores[1]}):
             gets(bench, sides)
             asleep(bench, sides, "asleep", "500 us between gets")
+            wake_up(bench, cores[0])
             in_flight(bench, sides)
             many(bench, sides)
             long_values(bench, sides)
@@ -65,7 +72,7 @@ def start(stack, folder, cores):
     with placed(cores):
         ours = stack.enter_context(rebate("--near-listen", near, "--set=server.threads=1", "--compress", "off"))
         packed = stack.enter_context(rebate("--near-listen", folder / "packed", "--set=server.threads=1",
-                                            "--set=values.hot_share=0"))
+                                            "--set=values.hot_share=0", "--admin-listen", "127.0.0.1:0"))
         theirs = stack.enter_context(memcached("-m", "256"))
         command = ["memcached", "-s", unix, "-t", "1", "-m", "256", *user()]
         other = stack.enter_context(UnixServer(command, unix))
@@ -188,6 +195,36 @@ def asleep(bench, sides, row, what):
     row_each(bench, reports, f"p50.{row}.get.200B", f"get p50, {what}", "p50_ns", "us", 1e-3, at_most=12)
 
 
+def wake_up(bench, core):
+    """Measures a byte to a process that sleeps on this core, and back."""
+    here, there = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        here.close()
+        os.sched_setaffinity(0, {core})
+        while byte := there.recv(1):
+            there.send(byte)
+        os._exit(0)
+    there.close()
+    here.setblocking(False)
+    medians = []
+    for _ in range(bench.runs):
+        times = []
+        for _ in range(100 if bench.quick else 2000):
+            time.sleep(GAP_US / 1e6)
+            begin = time.perf_counter_ns()
+            here.send(b"!")
+            while True:
+                with contextlib.suppress(BlockingIOError):
+                    here.recv(1)
+                    break
+            times.append((time.perf_counter_ns() - begin) / 1e3)
+        medians.append(statistics.median(times))
+    here.close()
+    os.waitpid(child, 0)
+    bench.row("p50.wake_up", "a byte to a sleeping process on another core and back", medians, "us")
+
+
 def in_flight(bench, sides):
     per_s = {name: [] for name in IN_FLIGHT_SIDES}
     duration = "300ms" if bench.quick else "2s"
@@ -214,9 +251,27 @@ def many(bench, sides):
 
 def long_values(bench, sides):
     names = ["packed.near", "packed.tcp"]
+    server = sides[names[0]][0]
     for row, what, more in [("text", "64 KiB, compressed", ["--text"]), ("plain", "64 KiB, incompressible", [])]:
+        before = decompression(server)
         reports = measured(bench, sides, names, keys=LONG_KEYS, value_bytes=LONG_BYTES, more=more)
         row_each(bench, reports, f"p50.get.64KiB.{row}", f"get p50, {what}", "p50_ns", "us", 1e-3)
+        seconds, jobs = (after - earlier for after, earlier in zip(decompression(server), before))
+        if row == "text":
+            inflate_us = seconds / jobs * 1e6
+            bench.row("inflate.64KiB.text", "decompress, mean of all runs", [inflate_us], "us")
+            over = [report["p50_ns"] / 1e3 - inflate_us for report in reports[names[0]]]
+            bench.row("p50.over_inflate.64KiB.packed.near", "get p50, 64 KiB, compressed, near, without decompress",
+                      over, "us", at_most=6)
+
+
+def decompression(server):
+    """Returns the time that the server has spent on decompressions (s), and their number."""
+    found = server.metrics().items()
+    seconds = [value for name, value in found if name.startswith("rebate_job_seconds_total")
+               and 'op="decompress"' in name and 'part="service"' in name]
+    jobs = [value for name, value in found if name.startswith("rebate_jobs_total") and 'op="decompress"' in name]
+    return sum(seconds), sum(jobs)
 
 
 if __name__ == "__main__":

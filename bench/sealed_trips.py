@@ -5,7 +5,7 @@ A frontend on one core keeps sealed values (`path = ["compress", "encrypt"]`) in
 compression and cipher to a service on another core, whose device is an emulated QAT (`virtual-qat-4xxx`): over a lane and
 over gRPC (a Unix socket), with the op that follows in the same trip and in a trip of its own (`runtime.chains`). The
 emulation computes in software and takes as long as the published device, so the service's processor time is that of
-software. Values have 4 and 64 KiB of html. One connection sets, and then gets, one request after the other.
+software. Values have 4 and 64 KiB of html. One connection sets, and then gets, 500 times per second.
 
 - work: the mean time of a value's jobs, from the submission of the first one until the last one is back.
 - p50: the median that the client sees, with its socket and the frontend's session.
@@ -26,6 +26,7 @@ SIZES = {"4KiB": 4 << 10, "64KiB": 64 << 10}
 TRANSPORTS = {"lane": "lane:", "grpc": "unix:"}
 TRIPS = {"one": "true", "two": "false"}
 KEYS = 200
+RATE = 500
 
 
 def main():
@@ -79,7 +80,7 @@ def frontend(keys, address, chains):
                 "runtime.chains": chains, "runtime.offload_bytes_min": "0", "runtime.verify_every": "0"}
     flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     return rebate("--compress", "on", "--codec", "deflate", "--store", "embedded", "--memory", "256MiB",
-                  "--threads", "1", "--workers", "0", "--hot-values", "off", "--admin-listen", "127.0.0.1:0",
+                  "--threads", "1", "--workers", "0", "--set", "values.hot_share=0", "--admin-listen", "127.0.0.1:0",
                   "--policy", "bounded-offload", "--compression", address, *flags)
 
 
@@ -87,7 +88,7 @@ def spent(bench, server, service, wanted):
     """Returns the time of a value's jobs (us), the p50 that the client sees (us), the processor time of a request (us), and
     the share of its ops that the service ran."""
     op, size, corpus = wanted
-    arguments = ["-c", 1, "--keys", KEYS, "--zipf", 0, "--value-size", size, "--corpus", corpus,
+    arguments = ["-c", 1, "--rate", RATE, "--arrivals", "uniform", "--keys", KEYS, "--zipf", 0, "--value-size", size, "--corpus", corpus,
                  "--get-share", 1 if op == "get" else 0]
     with placed(sorted(os.sched_getaffinity(0))[:1]):
         return measured(bench, server, service, (op, arguments))
@@ -100,7 +101,7 @@ def measured(bench, server, service, wanted):
     seconds = 1 if bench.quick else 4
     result = load(server, *arguments, "--no-prepopulate", "-d", f"{seconds}s")
     after, cpu_s = server.metrics(), server.cpu_s() + service.cpu_s() - cpu_s
-    count = result[op]["requests"]
+    count = result[op]["answered"]
 
     def grown(beginning, *labels):
         names = [name for name in after

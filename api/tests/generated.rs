@@ -48,6 +48,10 @@ fn the_generated_code_is_that_of_the_proto_files() {
     fs::write(out.path().join("descriptors.bin"), descriptors.encode_to_vec()).expect("written");
     // Payloads are slices of the received bytes.
     let generator = tonic_prost_build::configure().bytes(".").out_dir(out.path());
+    // Few jobs have these, and an empty job of a call takes as much memory as they do.
+    let generator = ["cipher", "follow"].into_iter().fold(generator, |generator, field| {
+        generator.boxed(format!(".rebate.v1.RunRequest.{field}"))
+    });
     generator.compile_fds(descriptors).expect("the generator accepts them");
     for name in ["descriptors.bin", "rebate.v1.rs"] {
         let generated = fs::read(out.path().join(name)).expect("generated");

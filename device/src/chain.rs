@@ -28,6 +28,12 @@ pub trait Follow: Send + Sync {
     /// result. Returns none if the result needs no further op.
     fn prepare(&self, output: &mut Buffer, offset: usize) -> Option<Next>;
 
+    /// Prepares the op when the op in front of it is done again after a fault. Its first run may have been handed over,
+    /// with another result. Returns none if the op must not run twice, as a cipher must not use a nonce twice.
+    fn prepare_again(&self, output: &mut Buffer, offset: usize) -> Option<Next> {
+        self.prepare(output, offset)
+    }
+
     /// Returns what follows as an encoded message `rebate.v1.Follow`, for a device in another process. Returns none if
     /// it must be prepared in this process.
     fn message(&self) -> Option<Vec<u8>> {
@@ -63,6 +69,8 @@ pub struct Chain {
     /// Whether each buffer is wiped of other tenants' bytes before the next op writes to it.
     isolates: bool,
     has_ended: bool,
+    /// Whether ops are done again that may have been handed over before.
+    is_redone: bool,
 }
 
 /// An op of a chain that is done and handed its result over.
@@ -95,6 +103,7 @@ impl Chain {
             counted: 0,
             isolates: false,
             has_ended: false,
+            is_redone: false,
         })
     }
 
@@ -137,6 +146,11 @@ impl Chain {
     /// Declares that all ops that are done were counted.
     pub fn set_counted(&mut self) {
         self.counted = self.done.len();
+    }
+
+    /// Declares that the ops from here on may have run before.
+    pub fn set_redone(&mut self) {
+        self.is_redone = true;
     }
 
     /// Sets that buffers are wiped of other tenants' bytes before an op writes to them.
@@ -186,7 +200,11 @@ impl Job {
             return false;
         };
         let (offset, capacity) = (self.output_offset, self.output.capacity());
-        let Some(mut next) = follow.prepare(&mut self.output, offset) else {
+        let next = match chain.is_redone {
+            false => follow.prepare(&mut self.output, offset),
+            true => follow.prepare_again(&mut self.output, offset),
+        };
+        let Some(mut next) = next else {
             chain.has_ended = true;
             return false;
         };
@@ -225,6 +243,7 @@ impl Job {
     pub fn rewind(&mut self) {
         let Some(chain) = self.chain.as_mut() else { return };
         chain.has_ended = false;
+        chain.is_redone = true;
         (chain.at, chain.counted) = (0, 0);
         let Some(first) = chain.done.drain(..).next() else { return };
         let (capacity, offset) = first.space;

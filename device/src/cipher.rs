@@ -21,7 +21,9 @@ impl ExpandedKey {
 /// An expanded key. Jobs with the same key share one key schedule, and a clone only increments a reference
 /// count. Two keys are equal when one is a clone of the other. The key itself cannot be read back.
 #[derive(Clone)]
-pub struct Key {
+pub struct Key(Arc<NamedMemory>);
+
+struct NamedMemory {
     memory: Arc<dyn KeyMemory>,
     name: Option<KeyName>,
 }
@@ -48,27 +50,28 @@ impl Key {
 
     /// Returns the key that is in this memory.
     pub fn in_memory(memory: impl KeyMemory + 'static) -> Self {
-        Self { memory: Arc::new(memory), name: None }
+        Self(Arc::new(NamedMemory { memory: Arc::new(memory), name: None }))
     }
 
     /// Returns the key with a name. A key without one stays in its process.
     pub fn with_name(self, name: KeyName) -> Self {
-        Self { name: Some(name), ..self }
+        let memory = Arc::clone(&self.0.memory);
+        Self(Arc::new(NamedMemory { memory, name: Some(name) }))
     }
 
     /// Returns the name of the key, if it has one.
     pub fn name(&self) -> Option<KeyName> {
-        self.name
+        self.0.name
     }
 
     pub(crate) fn expanded(&self) -> &LessSafeKey {
-        &self.memory.0
+        &self.0.memory.0
     }
 }
 
 impl PartialEq for Key {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::addr_eq(Arc::as_ptr(&self.memory), Arc::as_ptr(&other.memory))
+        std::ptr::addr_eq(Arc::as_ptr(&self.0.memory), Arc::as_ptr(&other.0.memory))
     }
 }
 

@@ -130,6 +130,10 @@ impl Device for Faulty {
         self.inner.input_memory()
     }
 
+    fn needs_named_keys(&self) -> bool {
+        self.inner.needs_named_keys()
+    }
+
     fn successions(&self) -> Successions {
         self.inner.successions()
     }

@@ -3,6 +3,7 @@
 //! and write nothing beyond their result. If an output is too small, they return the caller's error before they write
 //! anything.
 
+use crc_fast::CrcAlgorithm;
 use ring::aead;
 
 use crate::cipher::{AssociatedData, Key, Nonce, TAG_BYTES};
@@ -108,11 +109,13 @@ pub(crate) fn checksum(
     space: &mut [u8],
 ) -> Result<usize, DeviceError> {
     match polynomial {
-        Polynomial::Crc32c => copy(&crc32c::crc32c(input).to_le_bytes(), space),
+        Polynomial::Crc32c => {
+            // The name of CRC-32C in RFC 3720.
+            let checksum = crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, input) as u32;
+            copy(&checksum.to_le_bytes(), space)
+        }
         Polynomial::Crc64 => {
-            let mut digest = crc64fast::Digest::new();
-            digest.write(input);
-            copy(&digest.sum64().to_le_bytes(), space)
+            copy(&crc_fast::checksum(CrcAlgorithm::Crc64Xz, input).to_le_bytes(), space)
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 
@@ -85,7 +86,7 @@ pub trait ServedLane {
 #[derive(Debug)]
 pub struct Request {
     /// What the client wants to have done.
-    pub asked: Asked,
+    pub form: RequestForm,
     /// The tenant of the job.
     pub tenant: TenantId,
     /// The class of the job.
@@ -106,7 +107,7 @@ pub struct Request {
 
 /// What a client wants to have done.
 #[derive(Debug)]
-pub enum Asked {
+pub enum RequestForm {
     /// One op.
     Task(Task),
     /// What an encoded message `rebate.v1.RunRequest` says, which has no payload.
@@ -116,10 +117,14 @@ pub enum Asked {
 /// The results of a job.
 #[derive(Debug)]
 pub struct Results {
-    /// The result of the job's own op, if an op followed.
-    pub first: Option<Bytes>,
-    /// The last result.
-    pub last: Bytes,
+    /// The result of the job's own op and the time that it took, if an op followed.
+    pub first: Option<(Bytes, Nanos)>,
+    /// The buffer with the last result.
+    pub output: Buffer,
+    /// The part of the buffer that is the result.
+    pub part: Range<usize>,
+    /// Whether nothing followed for lack of the key.
+    pub follow_key_unknown: bool,
 }
 
 /// Identifies the job that an answer belongs to. The client chose this number.

@@ -283,8 +283,9 @@ fn serve(path: &Path, core: usize) -> Result<(), Problem> {
             result_bytes = request.output_bytes;
             let fits = |buffer: &Buffer| buffer.len() == result_bytes;
             let output = result.take().filter(fits).or_else(|| written(&serving, result_bytes));
-            let last = output.ok_or("no room")?.freeze(0..result_bytes);
-            serving.finish(request.ticket, Results { first: None, last }, Nanos(0));
+            let (output, part) = (output.ok_or("no room")?, 0..result_bytes);
+            let results = Results { first: None, output, part, follow_key_unknown: false };
+            serving.finish(request.ticket, results, Nanos(0));
         }
         serving.publish();
         if taken > 0 && core != CLIENT_CORE {

@@ -2,6 +2,8 @@
 //! services as outcomes. A service is not trusted: a result is used only if the job allows its size, and an op that
 //! follows in the service must be the one that follows in this process. This module sends nothing.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use api::v1::{self, RunRequest};
 use bytes::Bytes;
 use device::{Capabilities, Class, DeviceError, Job, Kernel, Level, Outcome, Successions, Task};
@@ -9,7 +11,13 @@ use units::{Nanos, Op};
 
 /// Returns the job as a message with this payload. Returns none for a task that services do not have, and for a cipher
 /// whose key has no name.
-pub(crate) fn message(job: &Job, output_bytes: u32, payload: Bytes) -> Option<RunRequest> {
+pub(crate) fn message(
+    job: &Job,
+    output_bytes: u32,
+    payload: Bytes,
+    keys: &UnknownKeys,
+    now: impl FnOnce() -> Nanos,
+) -> Option<RunRequest> {
     let (op, level) = match job.task {
         Task::Compress { level, .. } => (v1::Op::Compress, self::level(level)),
         Task::Decompress { .. } => (v1::Op::Decompress, v1::Level::Default),
@@ -18,7 +26,7 @@ pub(crate) fn message(job: &Job, output_bytes: u32, payload: Bytes) -> Option<Ru
         Task::Checksum { .. } | Task::Copy | Task::Function(_) => return None,
     };
     let cipher = match job.task.is_cipher() {
-        true => Some(cipher(&job.task)?),
+        true => Some(Box::new(cipher(&job.task)?)),
         false => None,
     };
     let dialect = job.task.dialect();
@@ -38,18 +46,23 @@ pub(crate) fn message(job: &Job, output_bytes: u32, payload: Bytes) -> Option<Ru
         class: class.into(),
         traceparent: job.trace.as_ref().map_or_else(String::new, |trace| trace.to_string()),
         cipher,
-        follow: follow(job),
+        follow: follow(job).filter(|_| !keys.are_likely(now())).map(Box::new),
         payload,
     })
 }
 
 /// Returns the job as a message without a payload, if only a message can describe it, because it has a key or an op
 /// that follows.
-pub(crate) fn needed_message(job: &Job, output_bytes: u32) -> Option<RunRequest> {
+pub(crate) fn needed_message(
+    job: &Job,
+    output_bytes: u32,
+    keys: &UnknownKeys,
+    now: impl FnOnce() -> Nanos,
+) -> Option<RunRequest> {
     if !job.task.is_cipher() && job.chain.is_none() {
         return None;
     }
-    let message = message(job, output_bytes, Bytes::new())?;
+    let message = message(job, output_bytes, Bytes::new(), keys, now)?;
     (message.cipher.is_some() || message.follow.is_some()).then_some(message)
 }
 
@@ -66,11 +79,11 @@ fn follow(job: &Job) -> Option<v1::Follow> {
     api::prost::Message::decode(&encoded[..]).ok()
 }
 
-/// The results that a service gave, and their sizes (bytes).
+/// The sizes of the results that a service gave (bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// The result of the job's own op, if an op followed.
-    pub(crate) first: Option<usize>,
+    /// The result of the job's own op, and the time that the op took, if an op followed.
+    pub(crate) first: Option<(usize, Nanos)>,
     /// The last result.
     pub(crate) last: usize,
 }
@@ -89,12 +102,15 @@ pub(crate) fn take_results(
     sizes: Sizes,
     mut put: impl FnMut(&mut Job, Which) -> bool,
 ) -> Outcome {
-    if let Some(first_bytes) = sizes.first {
+    if let Some((first_bytes, service)) = sizes.first {
+        if job.chain.as_ref().is_none_or(|chain| chain.next_op().is_none()) {
+            return fault(NOTHING_FOLLOWS);
+        }
         if let Some(why) = take(job, first_bytes, |job| put(job, Which::First)) {
             return fault(why);
         }
-        if !job.advance(first_bytes, Nanos(0), |_, _| true) {
-            return fault("the service ran an op that does not follow");
+        if !job.advance(first_bytes, service, |_, _| true) {
+            return fault(NOTHING_FOLLOWS);
         }
     }
     match take(job, sizes.last, |job| put(job, Which::Last)) {
@@ -115,6 +131,11 @@ fn take(
         return Some("the service's result has another size");
     }
     (!put(job)).then_some("the service's result lies outside of its memory")
+}
+
+/// Returns whether the task can have an invalid input.
+pub(crate) fn may_be_invalid(task: &Task) -> bool {
+    matches!(task, Task::Decompress { .. } | Task::Decrypt { .. })
 }
 
 /// Returns the error of a job that no service could complete.
@@ -148,22 +169,22 @@ fn level(level: Level) -> v1::Level {
     }
 }
 
-/// What a queue remembers of keys that its service does not have.
+/// What a device remembers of keys that its service does not have. Its queues share it.
 #[derive(Debug, Default)]
 pub(crate) struct UnknownKeys {
-    until: Option<Nanos>,
+    /// The time until which the service is asked for no ciphers (ns), or zero.
+    until: AtomicU64,
 }
 
 impl UnknownKeys {
-    /// Records that the service `name` does not have the key of this task.
-    pub(crate) fn record(&mut self, name: &str, task: &Task, now: Nanos) {
-        let is_new = !self.are_likely(now);
-        self.until = Some(Nanos(now.0.saturating_add(ASK_AGAIN_AFTER.0)));
-        let id = task.named_cipher().map_or(0, |(name, ..)| name.id);
-        if is_new {
+    /// Records that the service `name` does not have a key.
+    pub(crate) fn record(&self, name: &str, now: Nanos) {
+        let until = now.0.saturating_add(ASK_AGAIN_AFTER.0);
+        // One line is enough for as long as it lasts.
+        if self.until.swap(until, Ordering::Relaxed).saturating_add(ASK_AGAIN_AFTER.0) < now.0 {
             tracing::warn!(
-                "{name} does not have key {id} of values.keys, or has another secret under this \
-                 id, or does not serve ciphers: give it the same keys and server.ciphers = true"
+                "{name} lacks a key of values.keys, has another secret under its id, or does not \
+                 serve ciphers to this process: give it the same keys and server.ciphers = true"
             );
         }
     }
@@ -175,7 +196,7 @@ impl UnknownKeys {
     }
 
     fn are_likely(&self, now: Nanos) -> bool {
-        self.until.is_some_and(|until| now < until)
+        now.0 < self.until.load(Ordering::Relaxed)
     }
 }
 
@@ -188,6 +209,8 @@ pub(crate) fn successions(capabilities: &Capabilities) -> Successions {
         false => Successions::None,
     }
 }
+
+const NOTHING_FOLLOWS: &str = "the service ran an op that does not follow";
 
 /// The time for which no cipher goes to a service that did not have a key. Keys are read again every second.
 const ASK_AGAIN_AFTER: Nanos = Nanos::secs(10);
@@ -208,5 +231,42 @@ mod tests {
             let name = format!("CODEC_{}", codec.name().to_uppercase());
             assert_eq!(known.as_str_name(), name);
         }
+    }
+
+    fn job(task: Task) -> Job {
+        let pool = device::Pool::heap(units::ByteCount(0));
+        Job::new(task, device::Input::heap(Bytes::from_static(b"input")), pool.take(64))
+    }
+
+    #[test]
+    fn results_that_the_job_does_not_allow_are_faults() {
+        let compress =
+            Task::Compress { dialect: device::Dialect::new(Codec::Deflate), level: Level::Fast };
+        let put = |job: &mut Job, _| {
+            job.output.set_len(4);
+            true
+        };
+        let results =
+            |first, last| take_results(&mut job(compress.clone()), Sizes { first, last }, put);
+        assert_eq!(results(None, 4), Outcome::Done { output_bytes: 4 });
+        for (first, last) in [(None, 0), (None, 1 << 20), (Some((4, Nanos(1))), 4)] {
+            assert!(matches!(results(first, last), Outcome::Failed(_)), "{first:?}, {last}");
+        }
+    }
+
+    #[test]
+    fn a_service_without_a_key_is_asked_for_no_cipher_for_a_while() {
+        let name = device::KeyName { id: 1, check: [0; 8] };
+        let key = device::Key::new(&[1; 32]).with_name(name);
+        let nonce = device::Nonce([1; 12]);
+        let cipher = Task::Encrypt { key, nonce, associated: device::AssociatedData::NONE };
+        let (keys, at) = (UnknownKeys::default(), Nanos::secs(100));
+        assert!(keys.allow(&cipher, || at));
+        keys.record("service", at);
+        assert!(!keys.allow(&cipher, || at) && keys.allow(&Task::Copy, || at));
+        assert!(keys.allow(&cipher, || Nanos::secs(111)));
+        let nameless = device::Key::new(&[1; 32]);
+        let task = Task::Encrypt { key: nameless, nonce, associated: device::AssociatedData::NONE };
+        assert!(!UnknownKeys::default().allow(&task, || at), "nobody else can find it");
     }
 }

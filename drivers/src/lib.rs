@@ -2,7 +2,7 @@
 //! block names the fact that makes it safe. The crate has no policy and no retry: a driver reports what went wrong
 //! and who must act.
 
-pub mod asked;
+mod asked;
 pub mod dictionary;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;

@@ -293,6 +293,7 @@ impl Again {
         job.class = self.class;
         job.deadline = self.deadline;
         job.chain = self.chain.take();
+        job.chain.iter_mut().for_each(|chain| chain.set_redone());
         self.forget();
         Some(Box::new(job))
     }

@@ -483,12 +483,15 @@ impl Slot {
         self.done - done_reported
     }
 
-    /// Returns whether the job may probe this retired device. It may not while the device has other jobs,
-    /// because a probe opens a new queue and drops the old queue with its jobs.
+    /// Returns whether the job may probe this retired device. It may not while the device has other jobs, because a
+    /// probe opens a new queue and drops the old queue with its jobs. A cipher is no probe of a service, which may lack
+    /// the key and be well.
     pub(crate) fn may_probe(&self, job: &Job, now: Nanos) -> bool {
         let due = self.retired.as_ref().is_some_and(|retired| now >= retired.probe_at);
         let capabilities = &self.capabilities;
-        due && self.waiting == 0 && capabilities.accepts(&job.task, job.work_bytes())
+        let may_lack_key = job.task.is_cipher() && self.device.needs_named_keys();
+        let accepts = !may_lack_key && capabilities.accepts(&job.task, job.work_bytes());
+        due && self.waiting == 0 && accepts
     }
 
     /// Opens a new queue for a probe, and sets the time of the next probe in case this probe fails.

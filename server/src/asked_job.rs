@@ -1,7 +1,8 @@
-//! Jobs that other processes ask for by a message, over gRPC or a lane: checks the message and makes the job. It runs
-//! nothing, and decides nothing about memory.
+//! Jobs that other processes ask for by a message, over gRPC or a lane: checks the message, makes the job, and reads
+//! what became of it. It decides nothing about memory.
 
 use std::fmt;
+use std::ops::Range;
 use std::time::Instant;
 
 use api::v1::follow::Op as FollowOp;
@@ -12,23 +13,25 @@ use device::{
     Buffer, Chain, Class, Codec, DeviceError, Dialect, Input, Job, KeyName, Level, Nonce, Outcome,
     TAG_BYTES, Task,
 };
-use runtime::{Finished, TokioRuntime};
+use runtime::{Finished, Run, TokioRuntime};
 use store::frame::FrameVersion;
-use units::limits::FRAME_HEADER_BYTES_MAX;
-use units::{ByteCount, TraceContext};
+use units::limits::{FRAME_HEADER_BYTES_MAX, KEY_BYTES_MAX};
+use units::{ByteCount, Nanos, TraceContext};
 
 use crate::context::WorkerContext;
-use crate::values::{Asked, Place};
+use crate::values::{RequestedFollow, ResultMemory};
 
 /// A job that another process asked for.
 pub(crate) struct AskedJob {
     task: Task,
-    follow: Option<Asked>,
-    pub(crate) class: Class,
+    follow: Option<RequestedFollow>,
+    /// Whether nothing follows for lack of the key.
+    pub(crate) follow_key_unknown: bool,
+    class: Class,
     /// The largest result of the job's own op that is of use (bytes).
     pub(crate) output_bytes_max: usize,
-    /// The trace of the request that needs the job, if this process records it.
-    pub(crate) trace: Option<TraceContext>,
+    /// The trace of the request that needs the job, if its caller records it.
+    trace: Option<TraceContext>,
 }
 
 /// The reason why a message is no job for this process.
@@ -60,17 +63,19 @@ impl AskedJob {
         if let Task::Compress { .. } = task {
             within(context, "the payload's size", input_bytes)?;
         }
-        let follow = follow(request, &task, &keys)?;
-        if let Some(Asked::OpenFrame { original_bytes }) = follow {
+        let (follow, follow_key_unknown) = match follow(request, &task, &keys) {
+            Err(NotAJob::UnknownKey) => (None, true),
+            follow => (follow?, false),
+        };
+        if let Some(RequestedFollow::OpenFrame { original_bytes }) = follow {
             within(context, "follow.open_frame.original_bytes", original_bytes)?;
         }
         let trace = request.traceparent.parse::<TraceContext>().ok();
         let trace = trace.filter(|trace| trace.is_sampled);
-        let trace = trace.filter(|_| context.recorder.takes_asked(Instant::now()));
-        Ok(Self { task, follow, class, output_bytes_max, trace })
+        Ok(Self { task, follow, follow_key_unknown, class, output_bytes_max, trace })
     }
 
-    /// Returns the bytes of all results together (bytes).
+    /// Returns the size of all results together (bytes).
     pub(crate) fn results_bytes_max(&self) -> usize {
         let follow = self.follow.as_ref();
         let first_bytes = self.output_bytes_max;
@@ -80,35 +85,37 @@ impl AskedJob {
     /// Returns the space that the first result needs in front of it (bytes), at least `front_bytes`.
     pub(crate) fn front_bytes(&self, front_bytes: usize) -> usize {
         match self.follow {
-            Some(Asked::SealStream { .. }) => front_bytes.max(FRAME_HEADER_BYTES_MAX),
-            Some(Asked::OpenFrame { .. }) | None => front_bytes,
+            Some(RequestedFollow::SealStream { .. }) => front_bytes.max(FRAME_HEADER_BYTES_MAX),
+            Some(RequestedFollow::OpenFrame { .. }) | None => front_bytes,
         }
     }
 
-    /// Makes the job. The result begins at `front_bytes` of the output. The result of an op that follows is taken from
-    /// `place`, and begins there at `front_bytes` too.
+    /// Makes the job. The result begins at `front_bytes` of the output. The result of an op that follows goes to
+    /// `memory`, and begins at `front_bytes` there too.
     pub(crate) fn into_job(
         self,
         input: Input,
         output: Buffer,
-        (place, front_bytes): (Place, usize),
+        (memory, front_bytes): (ResultMemory, usize),
     ) -> Box<Job> {
         let mut job = Box::new(Job::new(self.task, input, output));
         job.output_offset = front_bytes;
         job.class = self.class;
         job.trace = self.trace.map(Box::new);
-        let follow = self.follow.and_then(|asked| asked.follow(&job, (place, front_bytes)));
+        let follow = self.follow.and_then(|asked| asked.follow(&job, (memory, front_bytes)));
         job.chain = follow.map(|follow| Chain::new(&job, vec![follow]));
         job
     }
 }
 
 /// What became of a job that another process asked for.
-pub(crate) enum Became {
+pub(crate) enum JobOutcome {
     Done {
-        /// The result of the job's own op, if an op followed.
-        first: Option<Bytes>,
-        last: Bytes,
+        /// The result of the job's own op and the time that it took, if an op followed.
+        first: Option<(Bytes, Nanos)>,
+        /// The buffer with the last result, and its part that is the result.
+        output: Buffer,
+        part: Range<usize>,
     },
     DoesNotFit,
     InvalidInput,
@@ -116,26 +123,32 @@ pub(crate) enum Became {
     Fault,
 }
 
-impl Became {
+impl JobOutcome {
     /// Returns what became of a job whose own op may have a result of at most `output_bytes_max`.
     pub(crate) fn new(finished: Finished, output_bytes_max: usize) -> Self {
         let Finished { job, outcome, .. } = finished;
         let done = job.chain.as_ref().and_then(|chain| chain.done().first());
-        let first = done.map(|step| step.result.clone());
+        let first = done.map(|step| (step.result.clone(), step.service));
+        let first_bytes = match (&outcome, &first) {
+            (_, Some((first, _))) => first.len(),
+            (Outcome::Done { output_bytes }, None) => *output_bytes,
+            (_, None) => 0,
+        };
         // A buffer may be longer than requested, so a result may be too long.
-        if first.as_ref().is_some_and(|first| first.len() > output_bytes_max) {
+        if first_bytes > output_bytes_max {
             return Self::DoesNotFit;
         }
         match (outcome, first) {
             (Outcome::Done { output_bytes }, first) => {
-                if first.is_none() && output_bytes > output_bytes_max {
-                    return Self::DoesNotFit;
-                }
-                let at = job.output_offset;
-                Self::Done { first, last: job.output.freeze(at..at + output_bytes) }
+                let part = job.output_offset..job.output_offset + output_bytes;
+                Self::Done { first, output: job.output, part }
             }
             // The caller continues from the first result.
-            (_, Some(first)) => Self::Done { first: None, last: first },
+            (_, Some((first, _))) => {
+                let mut output = job.output;
+                output.adopt(first);
+                Self::Done { first: None, part: 0..first_bytes, output }
+            }
             (Outcome::DoesNotFit, None) => Self::DoesNotFit,
             (Outcome::Failed(DeviceError::InvalidInput(_)), None) => Self::InvalidInput,
             (Outcome::Failed(DeviceError::Busy), None) => Self::Busy,
@@ -144,11 +157,36 @@ impl Became {
     }
 }
 
-/// Runs a job and what follows it.
-pub(crate) async fn run_asked(runtime: &TokioRuntime, job: Box<Job>) -> Finished {
-    match job.chain {
-        Some(_) => Box::pin(runtime.run_chain(job)).await.0,
-        None => runtime.run(job).await,
+/// A job that has begun, with what follows it.
+pub(crate) enum Begun {
+    Job(Run),
+    Chain(TokioRuntime, Box<Job>),
+}
+
+impl Begun {
+    /// Begins the job. One with a chain begins at the first poll of [`Begun::finished`].
+    pub(crate) fn new(runtime: &TokioRuntime, job: Box<Job>) -> Self {
+        match job.chain {
+            Some(_) => Self::Chain(runtime.clone(), job),
+            None => Self::Job(runtime.run(job)),
+        }
+    }
+
+    /// Waits for the end of the job and of what follows it. The times are those of all ops.
+    pub(crate) async fn finished(self) -> Finished {
+        match self {
+            Begun::Job(run) => run.await,
+            Begun::Chain(runtime, job) => {
+                let since = Instant::now();
+                let (mut finished, _) = Box::pin(runtime.run_chain(job)).await;
+                let done = finished.job.chain.iter().flat_map(|chain| chain.done());
+                let before = done.fold(0, |sum: u64, step| sum.saturating_add(step.service.0));
+                let service = Nanos(finished.service.0.saturating_add(before));
+                let total = Nanos(since.elapsed().as_nanos().try_into().unwrap_or(u64::MAX));
+                (finished.service, finished.total) = (service, total.max(service));
+                finished
+            }
+        }
     }
 }
 
@@ -159,7 +197,7 @@ struct Keys<'a> {
 }
 
 impl Keys<'_> {
-    /// Returns the task of a cipher, which `make` makes from its parts.
+    /// Returns the task of a cipher.
     fn task(&self, cipher: Option<&v1::Cipher>, encrypts: bool) -> Result<Task, NotAJob> {
         let cipher = cipher.ok_or_else(|| NotAJob::Invalid("cipher is missing".into()))?;
         let check = sized::<KEY_CHECK_BYTES>("cipher.key_check", &cipher.key_check)?;
@@ -184,7 +222,7 @@ impl Keys<'_> {
 
 fn task(request: &RunRequest, input_bytes: usize, keys: &Keys<'_>) -> Result<Task, NotAJob> {
     let valid_ops = "1 (compress), 2 (decompress), 3 (encrypt) or 4 (decrypt)";
-    let cipher = request.cipher.as_ref();
+    let cipher = request.cipher.as_deref();
     match v1::Op::try_from(request.op) {
         Ok(v1::Op::Compress) => {
             Ok(Task::Compress { dialect: dialect(request)?, level: level(request)? })
@@ -215,26 +253,33 @@ fn check_cipher_sizes(request: &RunRequest, output_bytes: Option<usize>) -> Resu
     }
 }
 
-/// Returns what follows the task. Nothing follows if this process does not have the key, because the caller can do that
-/// part itself.
-fn follow(request: &RunRequest, task: &Task, keys: &Keys<'_>) -> Result<Option<Asked>, NotAJob> {
-    let Some(v1::Follow { op: Some(op) }) = &request.follow else { return Ok(None) };
+/// Returns what follows the task.
+fn follow(
+    request: &RunRequest,
+    task: &Task,
+    keys: &Keys<'_>,
+) -> Result<Option<RequestedFollow>, NotAJob> {
+    let Some(v1::Follow { op: Some(op) }) = request.follow.as_deref() else { return Ok(None) };
     match (op, task) {
         (FollowOp::SealStream(seal), Task::Compress { .. }) => {
             let version = u8::try_from(seal.frame_version).ok().and_then(FrameVersion::from_number);
             let version = version.ok_or_else(|| {
                 invalid("follow.seal_stream.frame_version", seal.frame_version, "1 or 2")
             })?;
-            let task = match keys.task(seal.cipher.as_ref(), true) {
-                Err(NotAJob::UnknownKey) => return Ok(None),
-                task => task?,
-            };
-            let (item_key, frame_bytes_max) =
-                (seal.item_key.clone(), seal.frame_bytes_max as usize);
-            Ok(Some(Asked::SealStream { item_key, version, frame_bytes_max, task }))
+            let key_bytes = seal.item_key.len();
+            if key_bytes > KEY_BYTES_MAX {
+                let valid = format!("0 to {KEY_BYTES_MAX}");
+                return Err(invalid("the size of follow.seal_stream.item_key", key_bytes, &valid));
+            }
+            let task = keys.task(seal.cipher.as_ref(), true)?;
+            let item_key = seal.item_key.clone();
+            let frame_bytes_max = seal.frame_bytes_max as usize;
+            let follow = RequestedFollow::SealStream { item_key, version, frame_bytes_max, task };
+            Ok(Some(follow))
         }
         (FollowOp::OpenFrame(open), Task::Decrypt { .. }) => {
-            Ok(Some(Asked::OpenFrame { original_bytes: open.original_bytes as usize }))
+            let original_bytes = open.original_bytes as usize;
+            Ok(Some(RequestedFollow::OpenFrame { original_bytes }))
         }
         _ => {
             let valid = "seal_stream behind a compression, or open_frame behind a decryption";

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use api::prost::Message;
 use api::v1::RunRequest;
 use device::lane::{
-    Asked, Doorbell, NoResult, Pause, Problem, RESULT_AT, Request, Results, ServedLane, Taken,
-    Ticket,
+    Doorbell, NoResult, Pause, Problem, RESULT_AT, Request, RequestForm, Results, ServedLane,
+    Taken, Ticket,
 };
 use device::{Input, Job, Task, TenantId};
 use futures_util::StreamExt;
@@ -29,12 +29,12 @@ use tokio::time::Sleep;
 use units::{ByteCount, Nanos};
 
 use crate::access::{Client, Origin, Rights};
-use crate::asked_job::{AskedJob, Became, NotAJob, STREAM_SLACK_BYTES, run_asked};
+use crate::asked_job::{AskedJob, Begun, JobOutcome, NotAJob, STREAM_SLACK_BYTES};
 use crate::budget::Permit;
 use crate::context::{Peer, WorkerContext};
 use crate::job_stages;
 use crate::session::Open;
-use crate::values::Place;
+use crate::values::ResultMemory;
 use crate::worker::ListenerProtocol;
 
 /// Serves one lane to its end.
@@ -150,6 +150,7 @@ struct Done {
     ticket: Ticket,
     finished: Finished,
     output_bytes_max: usize,
+    follow_key_unknown: bool,
     _held: Held,
 }
 
@@ -298,20 +299,21 @@ impl Lane {
     fn begin(&mut self, request: &Request) {
         let ticket = Ticket(request.ticket.0);
         match self.job(request) {
-            Ok((job, held)) => {
+            Ok((job, held, follow_key_unknown)) => {
                 self.context.counters.lanes.jobs.up();
                 let output_bytes_max = request.output_bytes;
                 let since = Instant::now();
                 let trace = job.trace.as_deref().copied();
                 let trace = trace.filter(|_| self.context.recorder.takes_asked(since));
                 let context = Rc::clone(&self.context);
+                let begun = Begun::new(&context.runtime, job);
                 self.in_flight.push(Box::pin(async move {
-                    let finished = run_asked(&context.runtime, job).await;
+                    let finished = begun.finished().await;
                     if let Some(trace) = trace {
                         let recorder = &context.recorder;
                         job_stages::record_asked(recorder, trace, JOB, since, &finished);
                     }
-                    Done { ticket, finished, output_bytes_max, _held: held }
+                    Done { ticket, finished, output_bytes_max, follow_key_unknown, _held: held }
                 }));
             }
             Err(why) => {
@@ -326,13 +328,14 @@ impl Lane {
     }
 
     /// Copies the input into memory of this process and creates the job, or returns why the job is refused.
-    fn job(&mut self, request: &Request) -> Result<(Box<Job>, Held), NoResult> {
-        let asked = match &request.asked {
-            Asked::Task(task) => Wanted::Task(task.clone()),
-            Asked::Message(message) => Wanted::Message(self.asked(request, message)?),
+    /// The flag says whether nothing follows it for lack of the key.
+    fn job(&mut self, request: &Request) -> Result<(Box<Job>, Held, bool), NoResult> {
+        let wanted = match &request.form {
+            RequestForm::Task(task) => Wanted::Task(task.clone()),
+            RequestForm::Message(message) => Wanted::Message(self.asked(request, message)?),
         };
         let item_bytes_max = self.context.limits.item_bytes_max.as_usize();
-        let (input_bytes_max, output_bytes_max) = match &asked {
+        let (input_bytes_max, output_bytes_max) = match &wanted {
             Wanted::Task(Task::Compress { .. }) => (item_bytes_max, item_bytes_max),
             // A compressed stream may be slightly longer than its data.
             Wanted::Task(_) => (item_bytes_max + STREAM_SLACK_BYTES, item_bytes_max),
@@ -347,7 +350,11 @@ impl Lane {
         }
         // The client may have read results in the meantime.
         self.results.set(self.serving.held().0);
-        let held = self.hold(request).ok_or(NoResult::Busy)?;
+        let results_bytes = match &wanted {
+            Wanted::Task(_) => request.output_bytes,
+            Wanted::Message(asked) => asked.results_bytes_max(),
+        };
+        let held = self.hold(request.input_bytes, results_bytes).ok_or(NoResult::Busy)?;
         let output = self.serving.output(request.output_bytes).ok_or(NoResult::Busy)?;
         self.results.set(self.serving.held().0);
         let mut input = self.context.values.pool().take_heap(request.input_bytes);
@@ -355,7 +362,8 @@ impl Lane {
             return Err(NoResult::Refused);
         }
         let input = Input::pooled(input, 0..request.input_bytes);
-        let mut job = match asked {
+        let mut follow_key_unknown = false;
+        let mut job = match wanted {
             Wanted::Task(task) => {
                 let mut job = Box::new(Job::new(task, input, output));
                 (job.output_offset, job.class) = (RESULT_AT, request.class);
@@ -363,14 +371,15 @@ impl Lane {
                 job
             }
             Wanted::Message(asked) => {
-                let place = Place::Registered(self.serving.outputs().clone());
-                asked.into_job(input, output, (place, RESULT_AT))
+                follow_key_unknown = asked.follow_key_unknown;
+                let memory = ResultMemory::Registered(self.serving.outputs().clone());
+                asked.into_job(input, output, (memory, RESULT_AT))
             }
         };
         let now = self.context.clock.now();
         job.deadline = request.time_left.map(|left| Nanos(now.0.saturating_add(left.0)));
         job.tenant = self.tenant();
-        Ok((job, held))
+        Ok((job, held, follow_key_unknown))
     }
 
     /// Checks the message of a job.
@@ -397,10 +406,10 @@ impl Lane {
     }
 
     /// Reserves capacity for one more job, or returns `None` if there is no capacity.
-    fn hold(&self, request: &Request) -> Option<Held> {
+    fn hold(&self, input_bytes: usize, results_bytes: usize) -> Option<Held> {
         let context = &self.context;
         let lane_max = (context.inflight_bytes_max.0 / LANE_SHARE).max(self.largest_bytes());
-        let bytes = (request.input_bytes + request.output_bytes) as u64;
+        let bytes = (input_bytes + results_bytes) as u64;
         // A lane may use at most as many jobs and bytes as are free, so that a few lanes cannot use all.
         let jobs_left = context.config.runtime.jobs_max.saturating_sub(context.jobs.get());
         let bytes_left = self.worker_bytes_max().saturating_sub(context.lane_held_bytes.get());
@@ -409,9 +418,9 @@ impl Lane {
         if !fits {
             return None;
         }
-        let permit = context.budget.try_begin(request.input_bytes as u64)?;
+        let permit = context.budget.try_begin(input_bytes as u64)?;
         context.jobs.set(context.jobs.get() + 1);
-        let input = Charge::new(context, &self.held_bytes, request.input_bytes as u64);
+        let input = Charge::new(context, &self.held_bytes, input_bytes as u64);
         Some(Held { context: Rc::clone(context), _input: input, _permit: permit })
     }
 
@@ -429,23 +438,24 @@ impl Lane {
     fn answer(&mut self, task: &mut Context<'_>) -> usize {
         let mut answered = 0;
         while let Poll::Ready(Some(done)) = self.in_flight.poll_next_unpin(task) {
-            let Done { ticket, finished, output_bytes_max, _held } = done;
+            let Done { ticket, finished, output_bytes_max, follow_key_unknown, _held } = done;
             let total = finished.total;
-            let why = match Became::new(finished, output_bytes_max) {
-                Became::Done { first, last } => {
-                    if !self.serving.finish(ticket, Results { first, last }, total) {
+            let why = match JobOutcome::new(finished, output_bytes_max) {
+                JobOutcome::Done { first, output, part } => {
+                    let results = Results { first, output, part, follow_key_unknown };
+                    if !self.serving.finish(ticket, results, total) {
                         self.context.counters.lanes.jobs_busy.up();
                     }
                     answered += 1;
                     continue;
                 }
-                Became::DoesNotFit => NoResult::DoesNotFit,
-                Became::InvalidInput => NoResult::InvalidInput,
-                Became::Busy => {
+                JobOutcome::DoesNotFit => NoResult::DoesNotFit,
+                JobOutcome::InvalidInput => NoResult::InvalidInput,
+                JobOutcome::Busy => {
                     self.context.counters.lanes.jobs_busy.up();
                     NoResult::Busy
                 }
-                Became::Fault => NoResult::Fault,
+                JobOutcome::Fault => NoResult::Fault,
             };
             self.serving.fail(ticket, why, total);
             answered += 1;

@@ -28,7 +28,7 @@ use crate::dictionaries::{Exchange, Missing, Tries};
 use crate::hot_values::{Candidate, HotValue, HotValues};
 use crate::job_stages;
 use crate::sealing::Sealer;
-pub(crate) use chains::{Asked, Place};
+pub(crate) use chains::{RequestedFollow, ResultMemory};
 
 /// One worker's conversion between logical and stored values.
 #[derive(Clone)]

@@ -2,6 +2,7 @@
 //! This crate has no codecs, no placement, no sockets, no threads and no clock. Bytes and the time
 //! of day are arguments.
 
+mod checksum;
 pub mod dictionary_keys;
 pub mod embedded;
 pub mod frame;

@@ -1307,12 +1307,12 @@ pub struct RunRequest {
     #[prost(string, tag = "8")]
     pub traceparent: ::prost::alloc::string::String,
     /// Encrypt and decrypt only.
-    #[prost(message, optional, tag = "9")]
-    pub cipher: ::core::option::Option<Cipher>,
+    #[prost(message, optional, boxed, tag = "9")]
+    pub cipher: ::core::option::Option<::prost::alloc::boxed::Box<Cipher>>,
     /// What follows in the same trip. Nothing follows if the service does not have its key, or if the first result needs
     /// no further op.
-    #[prost(message, optional, tag = "10")]
-    pub follow: ::core::option::Option<Follow>,
+    #[prost(message, optional, boxed, tag = "10")]
+    pub follow: ::core::option::Option<::prost::alloc::boxed::Box<Follow>>,
     #[prost(bytes = "bytes", tag = "15")]
     pub payload: ::prost::bytes::Bytes,
 }
@@ -1351,7 +1351,7 @@ pub mod follow {
 /// Behind a compression: writes the header of the frame in front of the stream (docs/format.md), and encrypts the frame.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SealStream {
-    /// The key of the item, which the frame's checksum covers.
+    /// The key of the item, which the frame's checksum covers. At most 250 bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub item_key: ::prost::bytes::Bytes,
     /// 1 or 2.
@@ -1391,6 +1391,12 @@ pub struct RunResponse {
     /// The result of the first op, if an op followed. The payload is then the result of that.
     #[prost(bytes = "bytes", optional, tag = "7")]
     pub first_result: ::core::option::Option<::prost::bytes::Bytes>,
+    /// If an op followed: the part of service_ns in which the first op ran.
+    #[prost(uint64, tag = "8")]
+    pub first_service_ns: u64,
+    /// Nothing followed, because the service does not have the key, or does not serve ciphers.
+    #[prost(bool, tag = "9")]
+    pub follow_key_unknown: bool,
     #[prost(bytes = "bytes", tag = "15")]
     pub payload: ::prost::bytes::Bytes,
 }
@@ -1411,9 +1417,9 @@ pub mod run_response {
     pub enum Outcome {
         Unspecified = 0,
         Done = 1,
-        /// Compress: the result is larger than output_bytes.
+        /// Compress: the result of this op is larger than output_bytes.
         DoesNotFit = 2,
-        /// Decompress: no valid stream, or not of that size.
+        /// Decompress: no valid stream, or not of that size. Decrypt: a wrong tag.
         InvalidInput = 3,
         /// The service failed it; it may be done elsewhere.
         Fault = 4,

@@ -54,9 +54,24 @@ pub(super) struct Completion {
     /// The position of the result in the service's region (bytes). `output_bytes` is its size.
     pub(super) offset: u64,
     pub(super) output_bytes: u32,
-    /// The position and the size of the first op's result, if the result is that of an op which followed (bytes).
-    pub(super) first: Option<(u64, u32)>,
+    pub(super) follow: Followed,
     pub(super) service: Nanos,
+}
+
+/// Whether an op followed the job's own op, so that the answer has two results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Followed {
+    No,
+    /// It did not, because the service does not have the key.
+    KeyUnknown,
+    Yes {
+        /// The position of the first op's result (bytes).
+        offset: u64,
+        /// The size of the first op's result (bytes).
+        bytes: u32,
+        /// The time that the first op took.
+        service: Nanos,
+    },
 }
 
 impl Submission {
@@ -115,25 +130,31 @@ impl Submission {
 impl Completion {
     pub(super) fn encode(&self) -> Words {
         let sizes = u64::from(self.output_bytes);
-        let (first_offset, first_bytes) = self.first.unwrap_or_default();
         let code = answer_code(self.answer);
-        let first_bytes = u64::from(first_bytes);
-        [self.mark, code, self.offset, sizes, self.service.0, first_offset, first_bytes, 0]
+        let [offset, bytes, last] = match self.follow {
+            Followed::No => [0; 3],
+            Followed::KeyUnknown => [0, 0, KEY_UNKNOWN],
+            Followed::Yes { offset, bytes, service } => [offset, u64::from(bytes), service.0],
+        };
+        [self.mark, code, self.offset, sizes, self.service.0, offset, bytes, last]
     }
 
     /// Reads the entry. Returns none if it is not a valid answer.
     pub(super) fn decode(words: Words) -> Option<Self> {
-        let [mark, code, offset, sizes, service, first_offset, first_bytes, rest] = words;
+        let [mark, code, offset, sizes, service, follow @ ..] = words;
         let answer = ANSWERS.into_iter().find(|answer| answer_code(*answer) == code)?;
-        let output_bytes = u32::try_from(sizes).ok().filter(|_| rest == 0)?;
-        let first_bytes = u32::try_from(first_bytes).ok()?;
+        let output_bytes = u32::try_from(sizes).ok()?;
         // No result of an op that another op follows is empty.
-        let first = match first_bytes {
-            0 if first_offset == 0 => None,
-            0 => return None,
-            _ => Some((first_offset, first_bytes)),
+        let follow = match follow {
+            [0, 0, 0] => Followed::No,
+            [0, 0, KEY_UNKNOWN] => Followed::KeyUnknown,
+            [_, 0, _] => return None,
+            [offset, bytes, service] => {
+                let bytes = u32::try_from(bytes).ok()?;
+                Followed::Yes { offset, bytes, service: Nanos(service) }
+            }
         };
-        Some(Self { mark, answer, offset, output_bytes, first, service: Nanos(service) })
+        Some(Self { mark, answer, offset, output_bytes, follow, service: Nanos(service) })
     }
 }
 
@@ -209,6 +230,9 @@ const ANSWERS: [Answer; 7] = [
     Err(NoResult::UnknownKey),
 ];
 
+/// The last word of an answer whose service does not have the key of the op that should follow.
+const KEY_UNKNOWN: u64 = 1;
+
 const OP_COMPRESS: u64 = 1;
 const OP_DECOMPRESS: u64 = 2;
 const OP_MESSAGE: u64 = 3;
@@ -280,10 +304,12 @@ mod tests {
     #[test]
     fn exactly_the_written_answers_are_read() {
         for answer in ANSWERS {
-            for first in [None, Some((0, 3)), Some((128, u32::MAX))] {
+            let yes = |offset, bytes| Followed::Yes { offset, bytes, service: Nanos(4) };
+            let all = [Followed::No, Followed::KeyUnknown, yes(0, 3), yes(128, u32::MAX)];
+            for follow in all {
                 let (offset, output_bytes, service) = (64, 7, Nanos(9));
                 let completion =
-                    Completion { mark: 5, answer, offset, output_bytes, first, service };
+                    Completion { mark: 5, answer, offset, output_bytes, follow, service };
                 assert_eq!(Completion::decode(completion.encode()), Some(completion));
             }
         }
@@ -291,7 +317,7 @@ mod tests {
             assert_eq!(Completion::decode([5, word, 64, 7, 9, 0, 0, 0]), None);
         }
         assert_eq!(Completion::decode([5, 1, 64, 1 << 32, 9, 0, 0, 0]), None);
-        assert_eq!(Completion::decode([5, 1, 64, 7, 9, 0, 0, 1]), None);
+        assert_eq!(Completion::decode([5, 1, 64, 7, 9, 0, 0, 2]), None);
         assert_eq!(Completion::decode([5, 1, 64, 7, 9, 64, 0, 0]), None);
         assert_eq!(Completion::decode([5, 1, 64, 7, 9, 64, 1 << 32, 0]), None);
     }

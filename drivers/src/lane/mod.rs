@@ -48,8 +48,9 @@
 //! | 7 | the span of the request that needs the job, or zero |
 //!
 //! A message is for ciphers, and for ops that follow each other in one trip: it is a `rebate.v1.RunRequest` without a
-//! payload (proto/rebate/v1/compression.proto), of at most 2048 bytes. Its fields repeat those of the entry. Then word
-//! 5 is the message's offset in the client's region (bytes), word 6 its size (bytes), and word 7 is zero.
+//! payload (proto/rebate/v1/compression.proto), of at most 2048 bytes. Its sizes are those of the entry, and its class
+//! and trace are valid. Then word 5 is the message's offset in the client's region (bytes), word 6 its size (bytes),
+//! and word 7 is zero.
 //!
 //! An answer has eight u64:
 //!
@@ -60,9 +61,9 @@
 //! | 2 | the offset of the result in the service's region (bytes) |
 //! | 3 | the size of the result (bytes) |
 //! | 4 | the time of the job in the service, waiting included (ns) |
-//! | 5 | the offset of the first op's result in the service's region (bytes), if an op followed |
+//! | 5 | the offset of the first op's result in the service's region (bytes), if an op followed; else zero |
 //! | 6 | the size of the first op's result (bytes), or zero if no op followed |
-//! | 7 | zero |
+//! | 7 | the time that the first op took (ns), if an op followed; else 1 if it lacked the key, and otherwise zero |
 //!
 //! # A region
 //! The client's region has inputs, and all of its lanes to this service share it. With a pool over it
@@ -95,12 +96,12 @@ use units::{ByteCount, Clock, SystemClock, limits};
 use link::Link;
 use queue::LaneQueue;
 
-use crate::asked;
+use crate::asked::{self, UnknownKeys};
 use crate::shared::memory::{BLOCKS_BYTES_MAX, Blocks, Region, UNIT_BYTES};
 use crate::shared::socket::Protocol;
 
 pub use device::lane::{
-    Asked, NoResult, Pause, Problem, RESULT_AT, Request, Results, ServedLane, Taken,
+    NoResult, Pause, Problem, RESULT_AT, Request, RequestForm, Results, ServedLane, Taken,
 };
 pub use doorbell::watch;
 pub use server::LaneServer;
@@ -114,6 +115,7 @@ pub struct Lane {
     region: Result<Arc<Region>, std::io::ErrorKind>,
     capabilities: Arc<Capabilities>,
     counts: Arc<Counts>,
+    unknown_keys: Arc<UnknownKeys>,
 }
 
 /// The options of a lane other than its path.
@@ -170,6 +172,7 @@ impl Lane {
             region: Region::new(inputs_bytes(options.work_bytes_max)).map_err(|e| e.kind()),
             capabilities: Arc::new(capabilities),
             counts: Arc::default(),
+            unknown_keys: Arc::default(),
         }
     }
 
@@ -207,7 +210,8 @@ impl Device for Lane {
     fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
         let open = || {
             let link = self.connect()?;
-            LaneQueue::new(Arc::clone(&self.capabilities), &self.options, link, waker)
+            let shared = (link, Arc::clone(&self.unknown_keys));
+            LaneQueue::new(Arc::clone(&self.capabilities), &self.options, shared, waker)
         };
         match open() {
             Ok(queue) => Ok(Box::new(queue)),

@@ -20,7 +20,7 @@ use slab::Slab;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use units::{Clock, Nanos};
 
-use super::entry::{self, Submission, Work};
+use super::entry::{self, Followed, Submission, Work};
 use super::link::{Link, fresh};
 use super::watch::{self, Watch};
 use super::{LaneOptions, Problem};
@@ -45,7 +45,7 @@ pub(super) struct LaneQueue {
     generation: u32,
     /// The number of consecutive polls that found nothing.
     idle_polls: u32,
-    unknown_keys: UnknownKeys,
+    unknown_keys: Arc<UnknownKeys>,
     waker: Waker,
 }
 
@@ -114,7 +114,7 @@ impl LaneQueue {
     pub(super) fn new(
         capabilities: Arc<Capabilities>,
         options: &LaneOptions,
-        link: Option<Arc<Link>>,
+        (link, unknown_keys): (Option<Arc<Link>>, Arc<UnknownKeys>),
         waker: Waker,
     ) -> Result<Self, Problem> {
         let watch = match &link {
@@ -134,7 +134,7 @@ impl LaneQueue {
             answered: 0,
             generation: 0,
             idle_polls: 0,
-            unknown_keys: UnknownKeys::default(),
+            unknown_keys,
             waker,
         })
     }
@@ -226,8 +226,9 @@ impl LaneQueue {
             self.cancelled -= 1;
             return Ok(());
         };
-        if answer.answer == Err(NoResult::UnknownKey) {
-            self.unknown_keys.record(link.name(), &job.task, self.clock.now());
+        let is_unknown = answer.answer == Err(NoResult::UnknownKey) && job.task.is_cipher();
+        if is_unknown || (answer.follow == Followed::KeyUnknown && job.chain.is_some()) {
+            self.unknown_keys.record(link.name(), self.clock.now());
         }
         let outcome = outcome(&mut job, link, &answer);
         let service = answer.service.min(self.timeout());
@@ -247,7 +248,9 @@ impl LaneQueue {
 
     /// Puts what the service reads of a job into the region. Returns none if there is no space.
     fn placed(&self, job: &Job, link: &Link) -> Option<(Placed, Option<Message>)> {
-        let message = match asked::needed_message(job, output_bytes_max(job, &self.capabilities)) {
+        let output_bytes = output_bytes_max(job, &self.capabilities);
+        let now = || self.clock.now();
+        let message = match asked::needed_message(job, output_bytes, &self.unknown_keys, now) {
             Some(message) => Some(Message::new(&message, link)?),
             None => None,
         };
@@ -385,7 +388,7 @@ fn outcome(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
     match answer.answer {
         Ok(()) => copy_out(job, link, answer),
         Err(NoResult::DoesNotFit) if is_compress => Outcome::DoesNotFit,
-        Err(NoResult::InvalidInput) if !is_compress => {
+        Err(NoResult::InvalidInput) if asked::may_be_invalid(&job.task) => {
             Outcome::Failed(DeviceError::InvalidInput("the service says it is no valid input"))
         }
         Err(NoResult::Fault) => fault("the service failed the job"),
@@ -398,8 +401,13 @@ fn outcome(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
 
 fn copy_out(job: &mut Job, link: &Link, answer: &entry::Completion) -> Outcome {
     let last = (answer.offset, answer.output_bytes as usize);
-    let first = answer.first.map(|(offset, bytes)| (offset, bytes as usize));
-    let sizes = Sizes { first: first.map(|(_, bytes)| bytes), last: last.1 };
+    let (first, sizes) = match answer.follow {
+        Followed::Yes { offset, bytes, service } => {
+            let bytes = bytes as usize;
+            (Some((offset, bytes)), Sizes { first: Some((bytes, service)), last: last.1 })
+        }
+        Followed::No | Followed::KeyUnknown => (None, Sizes { first: None, last: last.1 }),
+    };
     asked::take_results(job, sizes, |job, which| {
         let place = match which {
             Which::First => first,

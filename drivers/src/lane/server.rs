@@ -4,6 +4,7 @@
 //! may cost and what runs it.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use device::lane::{
-    Asked, LaneCounters, NoResult, Pause, Problem, RESULT_AT, Request, Results, ServedLane, Taken,
-    Ticket,
+    LaneCounters, NoResult, Pause, Problem, RESULT_AT, Request, RequestForm, Results, ServedLane,
+    Taken, Ticket,
 };
 use device::{Buffer, Pool};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use units::{ByteCount, Nanos};
 
-use super::entry::{Completion, Submission, Work};
+use super::entry::{Completion, Followed, Submission, Work};
 use super::link::fresh;
 use super::{MESSAGE_BYTES_MAX, PROTOCOL, inputs_bytes, results_bytes};
 use crate::shared::handshake::{self, AWAKE};
@@ -27,6 +28,12 @@ use crate::shared::memory::{Blocks, ENTRIES, LocalHalf, PeerHalf, Region, Word};
 use crate::shared::poller::Poller;
 use crate::shared::socket::{self, Greeting, SocketState, Users};
 use crate::shared::{cpu, shares_its_core};
+
+/// Results in the region that the client may read.
+struct Unread {
+    _output: Buffer,
+    _first: Option<Bytes>,
+}
 
 /// One client's lane. It belongs to the thread that serves it.
 pub struct LaneServer {
@@ -45,7 +52,7 @@ pub struct LaneServer {
     /// The number of jobs without an answer.
     in_flight: u64,
     /// The results of answers that the client has not read.
-    unread: VecDeque<Option<Results>>,
+    unread: VecDeque<Option<Unread>>,
     rung: u64,
     sleeps: u64,
     /// The value of `sleeps` when doorbells were last read. Earlier sleeps have no unread doorbell.
@@ -174,24 +181,36 @@ impl LaneServer {
         self.peer.copy(offset, &mut message).then(|| message.into())
     }
 
-    /// Returns a result in the local region. Copies the result if it is in other memory.
-    fn in_lane_memory(&mut self, result: Bytes) -> Option<Bytes> {
-        if result.is_empty() || self.region.offset_of(&result).is_some() {
-            return Some(result);
+    /// Returns a result in the local region and its range in its buffer. Copies the result if it is in other memory.
+    fn in_lane_memory(
+        &mut self,
+        output: Buffer,
+        part: Range<usize>,
+    ) -> Option<(Buffer, Range<usize>)> {
+        if self.region.offset_of(&output[part.clone()]).is_some() {
+            return Some((output, part));
         }
-        let bytes = result.len();
+        let bytes = part.len();
         let mut copy = self.output(bytes)?;
-        copy.extend(&result);
+        copy.extend(&output[part]);
         self.count_copy(bytes);
-        Some(copy.freeze(0..bytes))
+        Some((copy, 0..bytes))
+    }
+
+    /// Does the same for the result of a first op.
+    fn first_in_lane_memory(&mut self, first: Bytes) -> Option<Bytes> {
+        if self.region.offset_of(&first).is_some() {
+            return Some(first);
+        }
+        let mut copy = self.output(first.len())?;
+        copy.extend(&first);
+        self.count_copy(first.len());
+        Some(copy.freeze(0..first.len()))
     }
 
     /// Returns the position and the size of a result in the local region (bytes).
-    fn place(&self, result: &Bytes) -> (u64, u32) {
-        let offset = match result.is_empty() {
-            true => 0,
-            false => self.region.offset_of(result).expect("the result is in this region"),
-        };
+    fn place(&self, result: &[u8]) -> (u64, u32) {
+        let offset = self.region.offset_of(result).expect("the result is in this region");
         (offset, result.len() as u32)
     }
 }
@@ -222,16 +241,18 @@ impl ServedLane for LaneServer {
         };
         let Submission { mark, work, class, tenant, offset, input_bytes, .. } = submission;
         let Submission { output_bytes, time_left, trace, .. } = submission;
-        let asked = match work {
-            Work::Task(task) => Some(Asked::Task(task)),
-            Work::Message { offset, bytes } => self.message(offset, bytes).map(Asked::Message),
+        let form = match work {
+            Work::Task(task) => Some(RequestForm::Task(task)),
+            Work::Message { offset, bytes } => {
+                self.message(offset, bytes).map(RequestForm::Message)
+            }
         };
-        let Some(asked) = asked else {
+        let Some(form) = form else {
             self.fail(Ticket(mark), NoResult::Refused, Nanos(0));
             return Ok(Taken::Refused);
         };
         Ok(Taken::Job(Request {
-            asked,
+            form,
             tenant,
             class,
             input_bytes: input_bytes as usize,
@@ -263,24 +284,40 @@ impl ServedLane for LaneServer {
     }
 
     fn finish(&mut self, ticket: Ticket, results: Results, service: Nanos) -> bool {
-        let first = results.first.map(|first| self.in_lane_memory(first));
-        let last = self.in_lane_memory(results.last);
-        let (Some(last), false) = (last, matches!(first, Some(None))) else {
+        let Results { first, output, part, follow_key_unknown } = results;
+        let first_service = first.as_ref().map(|(_, service)| *service);
+        let first = first.and_then(|(first, _)| self.first_in_lane_memory(first));
+        let last = self.in_lane_memory(output, part);
+        let Some((output, part)) = last.filter(|_| first.is_some() == first_service.is_some())
+        else {
             self.fail(ticket, NoResult::Busy, service);
             return false;
         };
-        let first = first.flatten();
-        let (offset, output_bytes) = self.place(&last);
-        let (mark, answer, first_place) =
-            (ticket.0, Ok(()), first.as_ref().map(|first| self.place(first)));
-        self.write(Completion { mark, answer, offset, output_bytes, first: first_place, service });
-        self.unread.push_back(Some(Results { first, last }));
+        let (offset, output_bytes) = self.place(&output[part]);
+        let follow = match (&first, first_service) {
+            (Some(first), Some(service)) => {
+                let (offset, bytes) = self.place(first);
+                Followed::Yes { offset, bytes, service }
+            }
+            _ if follow_key_unknown => Followed::KeyUnknown,
+            _ => Followed::No,
+        };
+        let (mark, answer) = (ticket.0, Ok(()));
+        self.write(Completion { mark, answer, offset, output_bytes, follow, service });
+        self.unread.push_back(Some(Unread { _output: output, _first: first }));
         true
     }
 
     fn fail(&mut self, ticket: Ticket, why: NoResult, service: Nanos) {
         let (mark, answer) = (ticket.0, Err(why));
-        self.write(Completion { mark, answer, offset: 0, output_bytes: 0, first: None, service });
+        self.write(Completion {
+            mark,
+            answer,
+            offset: 0,
+            output_bytes: 0,
+            follow: Followed::No,
+            service,
+        });
         self.unread.push_back(None);
     }
 

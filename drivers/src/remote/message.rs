@@ -17,7 +17,7 @@ use tonic::{Code, Request, Status};
 use units::{ByteCount, Clock, Nanos};
 
 use super::RemoteOptions;
-use crate::asked::{self, Sizes, Which};
+use crate::asked::{self, Sizes, UnknownKeys, Which};
 
 /// The part that all requests to a service have in common.
 #[derive(Clone)]
@@ -30,6 +30,7 @@ pub(super) struct Format {
     login: Option<Arc<LoginFile>>,
     /// The calls that the service refused because of the login. All queues of the device share it.
     logins_refused: Arc<AtomicU64>,
+    pub(super) unknown_keys: Arc<UnknownKeys>,
 }
 
 impl Format {
@@ -38,7 +39,17 @@ impl Format {
         let clock = Arc::clone(&options.clock);
         let timeout_header = timeout_header(timeout);
         let (login, logins_refused) = (options.login.clone(), Arc::default());
-        Self { origin, timeout, timeout_header, work_bytes_max, clock, login, logins_refused }
+        let unknown_keys = Arc::default();
+        Self {
+            origin,
+            timeout,
+            timeout_header,
+            work_bytes_max,
+            clock,
+            login,
+            logins_refused,
+            unknown_keys,
+        }
     }
 
     pub(super) fn origin(&self) -> &Uri {
@@ -95,14 +106,20 @@ impl Format {
         self.timed(RunManyRequest { jobs: jobs.map(|job| self.message(job)).collect() })
     }
 
-    /// Returns whether the job may share a call with other jobs. It must be short, so that the others do not
-    /// wait long for its answer. Its deadline must not be earlier than the timeout of the call.
+    /// Returns whether the job may share a call with other jobs. It must be short, so that the others do not wait long
+    /// for its answer, and of a kind that every service has. Its deadline must not be earlier than the timeout of the
+    /// call.
     pub(super) fn may_share(&self, job: &Job) -> bool {
-        job.work_bytes() <= SHARED_WORK_BYTES_MAX && self.less_than_timeout(job).is_none()
+        let is_plain = !job.task.is_cipher() && job.chain.is_none();
+        is_plain
+            && job.work_bytes() <= SHARED_WORK_BYTES_MAX
+            && self.less_than_timeout(job).is_none()
     }
 
     fn message(&self, job: &Job) -> RunRequest {
-        let message = asked::message(job, self.output_bytes(job), job.input.bytes().clone());
+        let payload = job.input.bytes().clone();
+        let (keys, now) = (&self.unknown_keys, || self.clock.now());
+        let message = asked::message(job, self.output_bytes(job), payload, keys, now);
         message.expect("the queue takes no other jobs")
     }
 
@@ -132,6 +149,12 @@ impl Format {
 
 /// Returns the completion of a job from the service's answer.
 pub(super) fn completion(mut job: Box<Job>, answer: Result<RunResponse, Status>) -> Completion {
+    // A service from before there were ciphers.
+    let is_too_old = answer.as_ref().is_err_and(|status| lacks_ciphers(&job, status));
+    if is_too_old {
+        let outcome = Outcome::Failed(DeviceError::Busy);
+        return Completion { job, outcome, service: Nanos(0) };
+    }
     let (outcome, service) = match answer {
         Ok(response) => {
             let service = Nanos(response.service_ns.saturating_add(response.queueing_ns));
@@ -142,12 +165,29 @@ pub(super) fn completion(mut job: Box<Job>, answer: Result<RunResponse, Status>)
     Completion { job, outcome, service }
 }
 
+/// Returns whether the service refuses the job because it does not know ciphers.
+fn lacks_ciphers(job: &Job, status: &Status) -> bool {
+    job.task.is_cipher() && status.code() == Code::InvalidArgument
+}
+
+/// Returns whether the answer says that the service does not have a key.
+pub(super) fn lacks_key(job: &Job, answer: &Result<RunResponse, Status>) -> bool {
+    match answer {
+        Ok(answer) => {
+            let is_unknown = answer.outcome() == Answer::UnknownKey && job.task.is_cipher();
+            is_unknown || (answer.follow_key_unknown && job.chain.is_some())
+        }
+        Err(status) => lacks_ciphers(job, status),
+    }
+}
+
 fn outcome(job: &mut Job, response: &RunResponse) -> Outcome {
     let fault = |what| Outcome::Failed(DeviceError::Fault(what));
     let is_compress = matches!(job.task, Task::Compress { .. });
     match response.outcome() {
         Answer::Done => {
-            let first = response.first_result.as_ref().map(Bytes::len);
+            let service = Nanos(response.first_service_ns);
+            let first = response.first_result.as_ref().map(|first| (first.len(), service));
             let sizes = Sizes { first, last: response.payload.len() };
             asked::take_results(job, sizes, |job, which| {
                 put(
@@ -160,7 +200,7 @@ fn outcome(job: &mut Job, response: &RunResponse) -> Outcome {
             })
         }
         Answer::DoesNotFit if is_compress => Outcome::DoesNotFit,
-        Answer::InvalidInput if !is_compress => {
+        Answer::InvalidInput if asked::may_be_invalid(&job.task) => {
             Outcome::Failed(DeviceError::InvalidInput("the service says it is no valid input"))
         }
         Answer::Fault => fault("the service failed the job"),

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use api::v1::compression_client::CompressionClient;
-use api::v1::run_response::Outcome as Answer;
 use api::v1::{RunManyResponse, RunResponse};
 use api::wire::JOBS_BYTES_MAX;
 use device::{Capabilities, Completion, DeviceError, Job, Outcome, Queue, Refused, RefusedReason};
@@ -21,7 +20,7 @@ use units::Nanos;
 
 use super::link::{ConnectionThread, Link};
 use super::message::{self, Format};
-use crate::asked::{self, UnknownKeys};
+use crate::asked;
 
 /// One thread's queue of the service.
 pub(super) struct RemoteQueue {
@@ -38,7 +37,6 @@ pub(super) struct RemoteQueue {
     finished: Vec<Completion>,
     /// True if it was logged that the service refuses the login.
     has_logged_refusal: bool,
-    unknown_keys: UnknownKeys,
     waker: Waker,
     link: Link,
     _thread: Option<ConnectionThread>,
@@ -84,7 +82,6 @@ impl RemoteQueue {
             submitted: 0,
             finished: Vec::new(),
             has_logged_refusal: false,
-            unknown_keys: UnknownKeys::default(),
             waker,
             link,
             _thread: thread,
@@ -194,9 +191,9 @@ impl RemoteQueue {
                 tracing::warn!("compression service {}: {why}", self.format.origin());
             }
             let in_flight = self.jobs.remove(place.key);
-            if answer.as_ref().is_ok_and(|answer| answer.outcome() == Answer::UnknownKey) {
+            if message::lacks_key(&in_flight.job, &answer) {
                 let name = self.format.origin().to_string();
-                self.unknown_keys.record(&name, &in_flight.job.task, self.format.now());
+                self.format.unknown_keys.record(&name, self.format.now());
             }
             self.finished.push(message::completion(in_flight.job, answer));
         }
@@ -248,7 +245,7 @@ impl Queue for RemoteQueue {
         if self.link.is_gone() {
             return Err(Refused { job, reason: RefusedReason::Lost });
         }
-        if !self.unknown_keys.allow(&job.task, || self.format.now()) {
+        if !self.format.unknown_keys.allow(&job.task, || self.format.now()) {
             return Err(Refused { job, reason: RefusedReason::Unsupported });
         }
         if let Some(error) = asked::misfit(&job) {

@@ -22,7 +22,9 @@ use device::{
     AssociatedData, Buffer, Chain, Codec, Completion, Device, Dialect, Follow, Input, Job, Key,
     KeyName, Level, Next, Nonce, Outcome, Pool, TAG_BYTES, Task, Waiting,
 };
-use drivers::lane::{Asked, LaneServer, NoResult, Pause, Request, Results, ServedLane, Taken};
+use drivers::lane::{
+    LaneServer, NoResult, Pause, Request, RequestForm, Results, ServedLane, Taken,
+};
 use drivers::{Lane, LaneOptions};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{
@@ -175,17 +177,17 @@ fn answer(serving: &mut LaneServer, pool: &Pool, request: Request) -> u64 {
         return 0;
     };
     output.set_len(bytes);
-    let mut held_bytes = if bytes == 0 { 0 } else { output.capacity() as u64 };
-    let last = output.freeze(0..bytes);
+    let mut held_bytes = output.capacity() as u64;
     // Some messages have two results.
-    let is_chain = matches!(&request.asked, Asked::Message(message) if message.len() > 64);
+    let is_chain = matches!(&request.form, RequestForm::Message(message) if message.len() > 64);
     let first = if is_chain { serving.output(7) } else { None };
     let first = first.map(|mut first| {
         held_bytes += first.capacity() as u64;
         first.set_len(7);
-        first.freeze(0..7)
+        (first.freeze(0..7), Nanos(1))
     });
-    assert!(serving.finish(request.ticket, Results { first, last }, Nanos(1)), "it was at home");
+    let results = Results { first, output, part: 0..bytes, follow_key_unknown: false };
+    assert!(serving.finish(request.ticket, results, Nanos(1)), "it was at home");
     held_bytes
 }
 
@@ -341,7 +343,7 @@ fn write_answer(
     if draw().is_multiple_of(2) {
         let first_bytes = 1 + draw() % 3_000;
         (words[3], words[5]) = (first_bytes + TAG_BYTES as u64, draw() % (REGION_BYTES + 64));
-        words[6] = first_bytes;
+        (words[6], words[7]) = (first_bytes, draw());
     }
     if draw().is_multiple_of(16) {
         words[(draw() % 8) as usize] = draw();

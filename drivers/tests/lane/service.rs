@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use device::{DeviceError, Input, Job, Outcome, Pool, Queue, Software};
-use drivers::lane::{Asked, LaneServer, NoResult, Request, Results, ServedLane, Taken};
+use drivers::lane::{LaneServer, NoResult, Request, RequestForm, Results, ServedLane, Taken};
 use units::ByteCount;
 
 use crate::support;
@@ -111,7 +111,7 @@ fn run(serving: &mut LaneServer, queue: &mut dyn Queue, pool: &Pool, request: Re
         return serving.fail(request.ticket, NoResult::Refused, none);
     }
     let input = Input::pooled(input, 0..request.input_bytes);
-    let Asked::Task(task) = &request.asked else {
+    let RequestForm::Task(task) = &request.form else {
         return serving.fail(request.ticket, NoResult::Refused, none);
     };
     let job = Job::new(task.clone(), input, output);
@@ -119,8 +119,9 @@ fn run(serving: &mut LaneServer, queue: &mut dyn Queue, pool: &Pool, request: Re
     let why = match completion.outcome {
         Outcome::Done { output_bytes } if output_bytes <= request.output_bytes => {
             let service = units::Nanos(7);
-            let last = completion.job.output.freeze(0..output_bytes);
-            serving.finish(request.ticket, Results { first: None, last }, service);
+            let (output, part) = (completion.job.output, 0..output_bytes);
+            let results = Results { first: None, output, part, follow_key_unknown: false };
+            serving.finish(request.ticket, results, service);
             return;
         }
         Outcome::Done { .. } | Outcome::DoesNotFit => NoResult::DoesNotFit,

@@ -212,11 +212,12 @@ impl WrittenRole {
             rights = rights.and(Rights::named(name).ok_or_else(unknown)?);
         }
         // A role of one prefix must not reach the keys of others.
-        let of_all_keys = Rights::FLUSH.and(Rights::DUMP).and(Rights::ADMIN);
+        let ciphers = Rights::CIPHER_SERVICE;
+        let of_all_keys = Rights::FLUSH.and(Rights::DUMP).and(Rights::ADMIN).and(ciphers);
         let has_of_all_keys = of_all_keys.missing_in(rights) != of_all_keys;
         if !self.key_prefix.is_empty() && has_of_all_keys {
-            return Err("key_prefix: flush, dump and admin act on all keys, so a role with a \
-                        prefix cannot have them"
+            return Err("key_prefix: flush, dump, admin and cipher-service act on all keys, so a \
+                        role with a prefix cannot have them"
                 .to_owned());
         }
         if self.key_prefix.len() > KEY_BYTES_MAX {

@@ -229,8 +229,18 @@ fn check_path(config: &Config, refuse: Refuse<'_>) {
         let problem = "is true, and values.keys is unset: set it to the file with the keys";
         refuse("server.ciphers", problem.into());
     }
-    if config.runtime.compression_ciphers && config.runtime.compression.is_empty() {
+    let services = Services::from_roles(&config.server.roles);
+    if config.server.ciphers && !services.compression {
+        let problem = "is true and server.roles has no compression: there is nothing to serve";
+        refuse("server.ciphers", problem.into());
+    }
+    let runtime = &config.runtime;
+    if runtime.compression_ciphers && runtime.compression.is_empty() {
         let problem = "is true, and runtime.compression is empty: no service could do it";
+        refuse("runtime.compression_ciphers", problem.into());
+    }
+    if runtime.compression_ciphers && config.values.keys.is_none() {
+        let problem = "is true, and values.keys is unset: there are no keys to do it with";
         refuse("runtime.compression_ciphers", problem.into());
     }
 }

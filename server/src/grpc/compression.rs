@@ -23,10 +23,10 @@ use units::ByteCount;
 
 use super::call::Call;
 use crate::access::Rights;
-use crate::asked_job::{AskedJob, Became, NotAJob, run_asked};
+use crate::asked_job::{AskedJob, Begun, JobOutcome, NotAJob};
 use crate::context::WorkerContext;
 use crate::job_stages;
-use crate::values::Place;
+use crate::values::ResultMemory;
 
 /// The compression service of one worker thread.
 pub(super) struct CompressionService(SendWrapper<Rc<WorkerContext>>);
@@ -87,7 +87,7 @@ async fn run(
 ) -> Result<RunResponse, Status> {
     refuse_while_draining(&context)?;
     let call = Call::from_request(&mut request)?;
-    let asked = Asked::read(&context, request.into_inner(), &call)?;
+    let asked = Requested::read(&context, request.into_inner(), &call)?;
     Ok(asked.begin(&context, &call)?.await)
 }
 
@@ -105,33 +105,34 @@ async fn run_many(
         return Err(Status::invalid_argument(problem));
     }
     // All requests are checked first, so that no job of a refused call begins.
-    let asked = jobs.into_iter().map(|request| Asked::read(&context, request, &call));
+    let asked = jobs.into_iter().map(|request| Requested::read(&context, request, &call));
     let asked = asked.collect::<Result<Vec<_>, _>>()?;
-    let output_bytes: usize = asked.iter().map(Asked::results_bytes_max).sum();
+    let output_bytes: usize = asked.iter().map(Requested::results_bytes_max).sum();
     if output_bytes > JOBS_BYTES_MAX {
         let valid = format!("0 to {JOBS_BYTES_MAX}");
         let problem = format!("output_bytes of all jobs is {output_bytes}; valid is {valid}");
         return Err(Status::invalid_argument(problem));
     }
-    let begun = asked.into_iter().map(|job| job.begin(&context, &call)).map(|job| async {
+    // All jobs begin before the first one is awaited.
+    let begun: Vec<_> = asked.into_iter().map(|job| job.begin(&context, &call)).collect();
+    let answers = join_all(begun.into_iter().map(|job| async {
         match job {
             Ok(job) => job.await,
             Err(_) => RunResponse { outcome: Answer::Busy.into(), ..RunResponse::default() },
         }
-    });
-    // All jobs begin before the first one is awaited.
-    let answers = join_all(begun).await;
+    }))
+    .await;
     Ok(RunManyResponse { answers })
 }
 
 /// A job of a call.
-enum Asked {
+enum Requested {
     Job(AskedJob, Bytes),
     /// This process does not have the key.
     UnknownKey,
 }
 
-impl Asked {
+impl Requested {
     fn read(context: &WorkerContext, mut request: RunRequest, call: &Call) -> Result<Self, Status> {
         let payload = std::mem::take(&mut request.payload);
         let may_cipher = || call.caller.check("cipher", Rights::CIPHER_SERVICE, []).is_ok();
@@ -142,47 +143,53 @@ impl Asked {
         }
     }
 
-    /// Returns the bytes of all results together.
+    /// Returns the size of all results together (bytes).
     fn results_bytes_max(&self) -> usize {
         match self {
-            Asked::Job(job, _) => job.results_bytes_max(),
-            Asked::UnknownKey => 0,
+            Requested::Job(job, _) => job.results_bytes_max(),
+            Requested::UnknownKey => 0,
         }
     }
 
-    /// Returns a future of the job's completion, or an error if there is no capacity. The job begins at the first poll.
+    /// Begins the job and returns a future of its completion, or an error if there is no capacity.
     fn begin(
         self,
         context: &Rc<WorkerContext>,
         call: &Call,
     ) -> Result<impl Future<Output = RunResponse> + use<>, Status> {
         let begun = match self {
-            Asked::UnknownKey => None,
-            Asked::Job(job, payload) => {
+            Requested::UnknownKey => None,
+            Requested::Job(asked, payload) => {
                 let permit = JobPermit::take(context)?;
-                call.charge.grow(job.results_bytes_max())?;
-                Some((job, payload, permit))
+                call.charge.grow(asked.results_bytes_max())?;
+                let (output_bytes_max, front_bytes) =
+                    (asked.output_bytes_max, asked.front_bytes(0));
+                let follow_key_unknown = asked.follow_key_unknown;
+                let pool = context.values.pool();
+                let output = pool.take_heap(front_bytes + output_bytes_max);
+                let memory = ResultMemory::Heap(pool.clone());
+                let mut job = asked.into_job(Input::heap(payload), output, (memory, front_bytes));
+                (job.tenant, job.deadline) = (call.tenant, call.deadline);
+                let since = Instant::now();
+                let trace = job.trace.as_deref().copied();
+                let trace = trace.filter(|_| context.recorder.takes_asked(since));
+                // If the call is dropped (deadline or client), the job continues without it.
+                let begun = Begun::new(&context.runtime, job);
+                Some((begun, permit, (trace, since), (output_bytes_max, follow_key_unknown)))
             }
         };
-        let (tenant, deadline) = (call.tenant, call.deadline);
         Ok(async move {
-            let Some((asked, payload, permit)) = begun else {
+            let Some((begun, permit, (trace, since), (output_bytes_max, key_unknown))) = begun
+            else {
                 let outcome = Answer::UnknownKey.into();
                 return RunResponse { outcome, ..RunResponse::default() };
             };
-            let (context, since) = (&permit.0, Instant::now());
-            let (output_bytes_max, trace) = (asked.output_bytes_max, asked.trace);
-            let front_bytes = asked.front_bytes(0);
-            let place = Place::Heap(context.values.pool().clone());
-            let output = place.take(front_bytes + output_bytes_max);
-            let mut job = asked.into_job(Input::heap(payload), output, (place, front_bytes));
-            (job.tenant, job.deadline) = (tenant, deadline);
-            // If the call is dropped (deadline or client), the job continues without it.
-            let finished = run_asked(&context.runtime, job).await;
+            let finished = begun.finished().await;
             if let Some(trace) = trace {
-                job_stages::record_asked(&context.recorder, trace, JOB, since, &finished);
+                job_stages::record_asked(&permit.0.recorder, trace, JOB, since, &finished);
             }
-            response(context, finished, output_bytes_max)
+            let response = response(&permit.0, finished, output_bytes_max);
+            RunResponse { follow_key_unknown: key_unknown, ..response }
         })
     }
 }
@@ -221,12 +228,14 @@ fn refuse_while_draining(context: &WorkerContext) -> Result<(), Status> {
 
 fn response(context: &WorkerContext, finished: Finished, output_bytes_max: usize) -> RunResponse {
     let (path, service, total) = (finished.path, finished.service, finished.total);
-    let (answer, first_result, payload) = match Became::new(finished, output_bytes_max) {
-        Became::Done { first, last } => (Answer::Done, first, last),
-        Became::DoesNotFit => (Answer::DoesNotFit, None, Bytes::new()),
-        Became::InvalidInput => (Answer::InvalidInput, None, Bytes::new()),
-        Became::Busy | Became::Fault => (Answer::Fault, None, Bytes::new()),
+    let none = |answer| (answer, None, Bytes::new());
+    let (answer, first, payload) = match JobOutcome::new(finished, output_bytes_max) {
+        JobOutcome::Done { first, output, part } => (Answer::Done, first, output.freeze(part)),
+        JobOutcome::DoesNotFit => none(Answer::DoesNotFit),
+        JobOutcome::InvalidInput => none(Answer::InvalidInput),
+        JobOutcome::Busy | JobOutcome::Fault => none(Answer::Fault),
     };
+    let first_service_ns = first.as_ref().map_or(0, |(_, service)| service.0);
     RunResponse {
         outcome: answer.into(),
         device: context.devices[path.device].name().to_owned(),
@@ -234,7 +243,9 @@ fn response(context: &WorkerContext, finished: Finished, output_bytes_max: usize
         reason: path.reason.name().to_owned(),
         service_ns: service.0,
         queueing_ns: total.since(service).0,
-        first_result,
+        first_result: first.map(|(first, _)| first),
+        first_service_ns,
+        follow_key_unknown: false,
         payload,
     }
 }

@@ -55,7 +55,15 @@ impl Values {
             return (self.incompressible(key, original), false);
         };
         if !is_sealed {
-            return (self.incompressible(key, original), false);
+            let Finished { job, .. } = finished;
+            return match stream.frame_again(job.output, job.output_offset) {
+                Some(form) => {
+                    self.0.counters.values.written_compressed.up();
+                    let original_bytes = original.len();
+                    (self.seal(key, Stored::Shared(form), original_bytes).await, true)
+                }
+                None => (self.incompressible(key, original), false),
+            };
         }
         if let Some((checksum, stream_bytes)) = stream.written() {
             self.0.runtime.wrote(first.device, checksum, stream_bytes);

@@ -4,6 +4,7 @@ use units::limits::FRAME_HEADER_BYTES_MAX;
 use units::{Codec, DictionaryId};
 
 use super::{version1, version2};
+use crate::checksum;
 
 /// The version of a frame. Readers read every version. Which version is written is a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -196,12 +197,12 @@ impl Header {
         };
         if self.version == FrameVersion::V1 {
             push(self.payload_bytes);
-            return crc32c::crc32c_append(crc32c::crc32c(&head[..bytes]), original);
+            return checksum::append(checksum::of_bytes(&head[..bytes]), original);
         }
         push(self.original_bytes);
         push(self.payload_bytes);
-        let head = crc32c::crc32c_append(crc32c::crc32c(&head[..bytes]), key);
-        crc32c::crc32c_append(head, original)
+        let head = checksum::append(checksum::of_bytes(&head[..bytes]), key);
+        checksum::append(head, original)
     }
 
     /// Returns the bytes before the checksum and their number, in a buffer that also has room for what the checksum

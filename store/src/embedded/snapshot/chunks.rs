@@ -4,6 +4,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 
 use super::{FORMAT_VERSION, SectionKind, SnapshotError};
+use crate::checksum;
 
 /// Writes the sections of a snapshot.
 pub(super) struct SnapshotWriter<W> {
@@ -94,8 +95,8 @@ impl Fields {
     /// Returns the checksum over the chunk's number, its fields and its contents. With the number, chunks
     /// cannot change places unnoticed.
     fn checksum(self, number: u64, contents: &[u8]) -> u32 {
-        let sum = crc32c::crc32c(&number.to_le_bytes());
-        crc32c::crc32c_append(crc32c::crc32c_append(sum, &self.covered()), contents)
+        let sum = checksum::of_bytes(&number.to_le_bytes());
+        checksum::append(checksum::append(sum, &self.covered()), contents)
     }
 
     fn encode(self, checksum: u32) -> [u8; HEADER_BYTES] {
