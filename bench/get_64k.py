@@ -36,7 +36,7 @@ import tempfile
 from contextlib import ExitStack
 from statistics import median
 
-from harness import (BINARY, ROOT, Bench, Server, fail, html_pages, load, memcached, rebate,
+from harness import (ROOT, Bench, compression_service, fail, html_pages, load, memcached, rebate,
                      turns, us, written)
 
 KEYS = 200
@@ -141,32 +141,18 @@ def path(bench):
 def start(stack, name):
     """Starts the processes of a path and returns them by name, the frontend first."""
     store = stack.enter_context(memcached("-m", "256"))
-    common = ["--threads", "1", "--workers", "0", "--admin-listen", "127.0.0.1:0"]
+    common = ["--threads", "1", "--workers", "0"]
     device = ["--device", "virtual-iaa", "--allow-virtual"] + OFFLOAD
     processes = {}
     place = ["--policy", "always-software"] if name == "software" else device
     if name in ("lane", "grpc"):
         socket = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "socket"
-        processes["compression"] = stack.enter_context(service(name, socket, common + device))
+        processes["compression"] = stack.enter_context(compression_service({name: socket}, *common, *device))
         address = f"lane:{socket}" if name == "lane" else f"unix:{socket}"
         place = ["--compression", address] + OFFLOAD
     front = rebate("--compress", "on", "--codec", "deflate", "--set", "compress.readable_by=iaa",
-                   "--store", f"memcached://{store.address}", *common, *place)
+                   "--store", f"memcached://{store.address}", "--admin-listen", "127.0.0.1:0", *common, *place)
     return {"frontend": stack.enter_context(front), **processes, "memcached": store}
-
-
-def service(way, socket, arguments):
-    """Starts a compression service on this socket. The service is up when it has reported the port of its metrics."""
-    command = [BINARY, "serve", "--role", "compression", f"--{way}-listen", socket, *arguments]
-
-    def admin_port(server):
-        lines = server.log.read_text(errors="replace").splitlines()
-        if not any(line.startswith(f"{way} on ") for line in lines):
-            return None
-        admins = [line.rpartition(":")[2] for line in lines if line.startswith("admin on ")]
-        return int(admins[0]) if admins else None
-
-    return Server(command, admin_port)
 
 
 def spent(bench, way, values):

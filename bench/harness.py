@@ -218,6 +218,20 @@ def rebate(*arguments):
     return Server([BINARY, "serve", "--listen", "127.0.0.1:0", *patient, *arguments], listening_port)
 
 
+def compression_service(sockets, *arguments):
+    """Starts a compression service on sockets, which `sockets` names by their kind (lane, grpc). Its port is that of its
+    admin pages."""
+    listens = [word for kind, path in sockets.items() for word in (f"--{kind}-listen", path)]
+
+    def admin_port(server):
+        lines = server.log.read_text(errors="replace").splitlines()
+        is_up = all(any(line.startswith(f"{kind} on ") for line in lines) for kind in sockets)
+        return int(server.admin().rpartition(":")[2]) if is_up else None
+
+    command = [BINARY, "serve", "--role", "compression", "--admin-listen", "127.0.0.1:0", *listens, *arguments]
+    return Server(command, admin_port)
+
+
 def nutcracker(upstream):
     """Starts twemproxy with ketama over fnv1a in front of one server. Its statistics page also gets a port."""
     with tempfile.TemporaryDirectory() as folder, held_port() as port, held_port() as stats_port:

@@ -20,7 +20,8 @@ import pathlib
 import tempfile
 from contextlib import ExitStack
 
-from harness import (BINARY, Bench, Server, html_pages, load, placed, ratios, rebate, turns, us, written)
+from harness import (Bench, compression_service, html_pages, load, placed, ratios, rebate, turns, us,
+                     written)
 
 SIZES = {"4KiB": 4 << 10, "64KiB": 64 << 10}
 TRANSPORTS = {"lane": "lane:", "grpc": "unix:"}
@@ -60,36 +61,31 @@ def main():
 
 
 def started_service(folder, keys):
-    command = [BINARY, "serve", "--role", "compression", "--lane-listen", folder / "lane", "--grpc-listen",
-               folder / "grpc", "--device", "virtual-qat-4xxx", "--allow-virtual", "--policy", "bounded-offload",
-               "--set", "runtime.offload_bytes_min=0", "--set", "runtime.verify_every=0", "--threads", "1",
-               "--workers", "0", "--admin-listen", "127.0.0.1:0", "--set", f"values.keys={keys}",
-               "--set", "server.ciphers=true"]
-    listens = lambda line: line.startswith(("lane on ", "grpc on "))
+    settings = {"runtime.offload_bytes_min": "0", "runtime.verify_every": "0", "values.keys": keys,
+                "server.ciphers": "true"}
+    sockets = {kind: folder / kind for kind in TRANSPORTS}
+    return compression_service(sockets, "--device", "virtual-qat-4xxx", "--allow-virtual", "--policy",
+                               "bounded-offload", "--threads", "1", "--workers", "0", *flags(settings))
 
-    def admin_port(server):
-        lines = server.log.read_text(errors="replace").splitlines()
-        admins = [line.rpartition(":")[2] for line in lines if line.startswith("admin on ")]
-        return int(admins[0]) if admins and sum(map(listens, lines)) == 2 else None
 
-    return Server(command, admin_port)
+def flags(settings):
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
 def frontend(keys, address, chains):
     settings = {"values.keys": keys, "values.path": "compress,encrypt", "runtime.compression_ciphers": "true",
                 "runtime.chains": chains, "runtime.offload_bytes_min": "0", "runtime.verify_every": "0"}
-    flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     return rebate("--compress", "on", "--codec", "deflate", "--store", "embedded", "--memory", "256MiB",
                   "--threads", "1", "--workers", "0", "--set", "values.hot_share=0", "--admin-listen", "127.0.0.1:0",
-                  "--policy", "bounded-offload", "--compression", address, *flags)
+                  "--policy", "bounded-offload", "--compression", address, *flags(settings))
 
 
 def spent(bench, server, service, wanted):
     """Returns the time of a value's jobs (us), the p50 that the client sees (us), the processor time of a request (us), and
     the share of its ops that the service ran."""
     op, size, corpus = wanted
-    arguments = ["-c", 1, "--rate", RATE, "--arrivals", "uniform", "--keys", KEYS, "--zipf", 0, "--value-size", size, "--corpus", corpus,
-                 "--get-share", 1 if op == "get" else 0]
+    arguments = ["-c", 1, "--rate", RATE, "--arrivals", "uniform", "--keys", KEYS, "--zipf", 0, "--value-size", size,
+                 "--corpus", corpus, "--get-share", 1 if op == "get" else 0]
     with placed(sorted(os.sched_getaffinity(0))[:1]):
         return measured(bench, server, service, (op, arguments))
 
@@ -97,10 +93,11 @@ def spent(bench, server, service, wanted):
 def measured(bench, server, service, wanted):
     op, arguments = wanted
     load(server, *arguments, "-d", "1s")
-    before, cpu_s = server.metrics(), server.cpu_s() + service.cpu_s()
+    ran_s = lambda: server.scheduled_s()[0] + service.scheduled_s()[0]
+    before, cpu_s = server.metrics(), ran_s()
     seconds = 1 if bench.quick else 4
     result = load(server, *arguments, "--no-prepopulate", "-d", f"{seconds}s")
-    after, cpu_s = server.metrics(), server.cpu_s() + service.cpu_s() - cpu_s
+    after, cpu_s = server.metrics(), ran_s() - cpu_s
     count = result[op]["answered"]
 
     def grown(beginning, *labels):

@@ -170,18 +170,30 @@ fn level(level: Level) -> v1::Level {
 }
 
 /// What a device remembers of keys that its service does not have. Its queues share it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct UnknownKeys {
+    /// The device.
+    name: String,
     /// The time until which the service is asked for no ciphers (ns), or zero.
     until: AtomicU64,
+    /// The time until which the log says nothing more about it (ns), or zero.
+    quiet_until: AtomicU64,
 }
 
 impl UnknownKeys {
-    /// Records that the service `name` does not have a key.
-    pub(crate) fn record(&self, name: &str, now: Nanos) {
-        let until = now.0.saturating_add(ASK_AGAIN_AFTER.0);
-        // One line is enough for as long as it lasts.
-        if self.until.swap(until, Ordering::Relaxed).saturating_add(ASK_AGAIN_AFTER.0) < now.0 {
+    pub(crate) fn new(name: &str) -> Self {
+        let (until, quiet_until) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { name: name.to_owned(), until, quiet_until }
+    }
+
+    /// Records that the service does not have a key, and logs it now and then.
+    pub(crate) fn record(&self, now: Nanos) {
+        self.until.store(now.0.saturating_add(ASK_AGAIN_AFTER.0), Ordering::Relaxed);
+        let quiet_until = self.quiet_until.load(Ordering::Relaxed);
+        if quiet_until == 0 || now.0 >= quiet_until {
+            let quiet_until = now.0.saturating_add(LOG_EVERY.0);
+            self.quiet_until.store(quiet_until, Ordering::Relaxed);
+            let name = &self.name;
             tracing::warn!(
                 "{name} lacks a key of values.keys, has another secret under its id, or does not \
                  serve ciphers to this process: give it the same keys and server.ciphers = true"
@@ -211,6 +223,9 @@ pub(crate) fn successions(capabilities: &Capabilities) -> Successions {
 }
 
 const NOTHING_FOLLOWS: &str = "the service ran an op that does not follow";
+
+/// The least time between two lines of the log about a service that lacks a key.
+const LOG_EVERY: Nanos = Nanos::secs(300);
 
 /// The time for which no cipher goes to a service that did not have a key. Keys are read again every second.
 const ASK_AGAIN_AFTER: Nanos = Nanos::secs(10);
@@ -260,13 +275,13 @@ mod tests {
         let key = device::Key::new(&[1; 32]).with_name(name);
         let nonce = device::Nonce([1; 12]);
         let cipher = Task::Encrypt { key, nonce, associated: device::AssociatedData::NONE };
-        let (keys, at) = (UnknownKeys::default(), Nanos::secs(100));
+        let (keys, at) = (UnknownKeys::new("service"), Nanos::secs(1));
         assert!(keys.allow(&cipher, || at));
-        keys.record("service", at);
+        keys.record(at);
         assert!(!keys.allow(&cipher, || at) && keys.allow(&Task::Copy, || at));
-        assert!(keys.allow(&cipher, || Nanos::secs(111)));
+        assert!(keys.allow(&cipher, || Nanos::secs(12)));
         let nameless = device::Key::new(&[1; 32]);
         let task = Task::Encrypt { key: nameless, nonce, associated: device::AssociatedData::NONE };
-        assert!(!UnknownKeys::default().allow(&task, || at), "nobody else can find it");
+        assert!(!UnknownKeys::new("other").allow(&task, || at), "nobody else can find it");
     }
 }

@@ -58,6 +58,11 @@ impl Reputation {
         self.is_foreign.get(device).copied().unwrap_or(false)
     }
 
+    /// Returns whether results of any device can be wrong.
+    pub(crate) fn has_foreign(&self) -> bool {
+        self.is_foreign.contains(&true)
+    }
+
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)

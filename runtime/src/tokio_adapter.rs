@@ -120,6 +120,16 @@ impl TokioRuntime {
         self.reputation.wrote(device, checksum, stream_bytes);
     }
 
+    /// Returns whether the device computes its results by other code than this process's, so that they may be wrong.
+    pub fn is_foreign(&self, device: usize) -> bool {
+        self.reputation.is_foreign(device)
+    }
+
+    /// Returns whether there is such a device.
+    pub fn has_foreign_devices(&self) -> bool {
+        self.reputation.has_foreign()
+    }
+
     /// Reports that the device read a stream wrong, see [`Runtime::report_misread`].
     pub fn report_misread(&self, device: usize) {
         self.core.borrow_mut().report_misread(device);

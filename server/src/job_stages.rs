@@ -18,9 +18,18 @@ pub(crate) async fn run(runtime: &TokioRuntime, mut job: Box<Job>) -> Finished {
 }
 
 /// Runs a job of the current request in software, because a device failed it.
-pub(crate) async fn run_again(runtime: &TokioRuntime, mut job: Box<Job>) -> Finished {
+pub(crate) async fn run_again(runtime: &TokioRuntime, job: Box<Job>) -> Finished {
+    run_in_software(runtime, job, Reason::DeviceFault).await
+}
+
+/// Runs a job in software for this reason.
+pub(crate) async fn run_in_software(
+    runtime: &TokioRuntime,
+    mut job: Box<Job>,
+    reason: Reason,
+) -> Finished {
     let stage = open(&mut job);
-    let finished = runtime.run_in_software(job, Reason::DeviceFault).await;
+    let finished = runtime.run_in_software(job, reason).await;
     close(stage, &finished);
     finished
 }

@@ -75,6 +75,14 @@ impl Logins {
         if self.scheduler.is_some() {
             warn_if_plain("scheduler.login_file", [&config.scheduler.address]);
         }
+        if config.runtime.compression_ciphers {
+            for address in plain(config.compression_services()) {
+                tracing::warn!(
+                    "runtime.compression_ciphers: opened values come from {address} without TLS, \
+                     and whoever reads the network has them; write tls://{address}"
+                );
+            }
+        }
     }
 
     /// Reads the files again. Counts and logs the result.
@@ -108,15 +116,18 @@ impl Logins {
 }
 
 fn warn_if_plain(key: &str, addresses: impl IntoIterator<Item: Display>) {
-    for address in addresses {
-        let address = address.to_string();
-        if !address.is_empty() && !split_tls(&address).0 && !is_of_this_host(&address) {
-            tracing::warn!(
-                "{key}: the password goes to {address} without TLS, and whoever reads the network \
-                 has it; write tls://{address}"
-            );
-        }
+    for address in plain(addresses) {
+        tracing::warn!(
+            "{key}: the password goes to {address} without TLS, and whoever reads the network has \
+             it; write tls://{address}"
+        );
     }
+}
+
+/// Returns the addresses of other hosts without TLS.
+fn plain(addresses: impl IntoIterator<Item: Display>) -> impl Iterator<Item = String> {
+    let texts = addresses.into_iter().map(|address| address.to_string());
+    texts.filter(|text| !text.is_empty() && !split_tls(text).0 && !is_of_this_host(text))
 }
 
 fn reload(file: &LoginFile, control: &Control) {

@@ -5,12 +5,16 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
-use device::{FaultPlan, Faulty, Software};
-use server::config::{FallbackName, PolicyName};
+use device::{
+    Capabilities, Completion, Device, DeviceError, FaultPlan, Faulty, Job, Kernel, Queue, Refused,
+    Software, Task, Waiting,
+};
+use server::config::{FallbackName, PolicyName, ValueOp};
 use server::{Config, Devices, Server, ServerHandle};
-use units::ByteCount;
+use units::{ByteCount, Nanos};
 
 /// A device that compresses the first value and is then lost.
 const LOST: FaultPlan = FaultPlan { lose_after: Some(1), ..SOUND };
@@ -70,6 +74,83 @@ fn a_stream_that_nobody_reads_counts_against_its_writer() {
     assert_eq!(cache.counted("rebate_device_distrusted_total{", "faulty"), 1.0);
 }
 
+/// A value that was sealed without a frame has no checksum, so nothing but software's own result is served.
+#[test]
+fn a_device_that_opens_sealed_values_wrong_serves_no_wrong_byte() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = folder.path().join("keys.toml");
+    let secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    let text = format!("active = 1\n[[key]]\nid = 1\nsecret = \"{secret}\"\n");
+    std::fs::write(&keys, text).expect("it is written");
+    let devices =
+        Devices { all: vec![Arc::new(Software::default()), WrongOpener::new()], accelerators: 1 };
+    let cache = Cache::with(devices, |config| {
+        config.runtime.verify_every = 0;
+        config.values.keys = Some(keys);
+        config.values.path = vec![ValueOp::Compress, ValueOp::Encrypt];
+    });
+    let random: String = (0..3_000_u32).map(|n| char::from(b'!' + (n * n % 89) as u8)).collect();
+    for value in ["balance=99;", &random, &"a value that compresses well, ".repeat(100)] {
+        for _ in 0..3 {
+            assert!(cache.serves(value), "{value:.20}");
+        }
+    }
+    let opened = cache.counted("rebate_jobs_total{op=\"decrypt\"", "wrong-opener");
+    assert!(opened >= 1.0, "{}", cache.page());
+    assert!(cache.frame_errors("device_corrupt") >= 1.0, "{}", cache.page());
+}
+
+/// A device for ciphers whose decryptions have a wrong byte.
+struct WrongOpener(Capabilities);
+
+impl WrongOpener {
+    fn new() -> Arc<Self> {
+        let mut capabilities = Software::default().capabilities().clone();
+        capabilities.kernels = vec![Kernel::AesGcm];
+        (capabilities.writes, capabilities.reads) = (Vec::new(), Vec::new());
+        capabilities.waiting = Waiting::Polled { expected: Nanos(0) };
+        Arc::new(Self(capabilities))
+    }
+}
+
+impl Device for WrongOpener {
+    fn name(&self) -> &str {
+        "wrong-opener"
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.0
+    }
+
+    fn open_queue(&self, waker: Waker) -> Result<Box<dyn Queue>, DeviceError> {
+        Ok(Box::new(WrongOpenerQueue(Software::default().open_queue(waker)?)))
+    }
+}
+
+struct WrongOpenerQueue(Box<dyn Queue>);
+
+impl Queue for WrongOpenerQueue {
+    fn try_submit(&mut self, job: Box<Job>) -> Result<(), Refused> {
+        self.0.try_submit(job)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        let before = done.len();
+        let count = self.0.poll(done);
+        for Completion { job, .. } in &mut done[before..] {
+            if matches!(job.task, Task::Decrypt { .. }) {
+                let at = job.output_offset;
+                job.output.space()[at] ^= 1;
+            }
+        }
+        count
+    }
+
+    fn pending(&self) -> usize {
+        self.0.pending()
+    }
+}
+
 /// Returns software and one device that fails according to `plan`.
 fn devices(plan: FaultPlan) -> Devices {
     let device = Faulty::new(Arc::new(Software::default()), plan);
@@ -85,6 +166,13 @@ impl Cache {
     }
 
     fn verifying(devices: Devices, fallback: FallbackName, verify_every: u32) -> Self {
+        Self::with(devices, |config| {
+            config.runtime.verify_every = verify_every;
+            config.runtime.fallback_decompress = fallback;
+        })
+    }
+
+    fn with(devices: Devices, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::default();
         config.server.listen = vec!["127.0.0.1:0".to_owned()];
         config.server.admin_listen = "127.0.0.1:0".to_owned();
@@ -92,15 +180,18 @@ impl Cache {
         config.runtime.policy =
             PolicyName::Named(policy::NamedPolicy::find("async-offload").expect("it is listed"));
         config.runtime.offload_bytes_min = ByteCount(0);
-        config.runtime.verify_every = verify_every;
-        config.runtime.fallback_decompress = fallback;
+        change(&mut config);
         Self(Server::start(config, devices).expect("starts"))
     }
 
     /// Stores a compressible value, and returns whether it can be read afterwards.
     fn set_and_get(&self) -> bool {
+        self.serves(&"a value that compresses well, ".repeat(100))
+    }
+
+    /// Stores a value, and returns whether it can be read afterwards.
+    fn serves(&self, value: &str) -> bool {
         let mut stream = connect(self.0.addresses()[0]);
-        let value = "a value that compresses well, ".repeat(100);
         write!(stream, "set key 0 0 {}\r\n{value}\r\n", value.len()).expect("is taken");
         let mut answers = BufReader::new(stream.try_clone().expect("a second handle"));
         let mut line = || {

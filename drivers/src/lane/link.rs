@@ -71,10 +71,6 @@ impl Link {
         })
     }
 
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     pub(super) fn socket(&self) -> &Arc<UnixStream> {
         &self.socket
     }

@@ -165,14 +165,15 @@ impl Lane {
             queue_depth: options.queue_depth.clamp(1, queue::DEPTH_MAX),
             waiting: options.waiting,
         };
+        let name = format!("lane-{}", path.display());
         Self {
-            name: format!("lane-{}", path.display()),
             path: path.to_owned(),
             options: options.clone(),
             region: Region::new(inputs_bytes(options.work_bytes_max)).map_err(|e| e.kind()),
             capabilities: Arc::new(capabilities),
             counts: Arc::default(),
-            unknown_keys: Arc::default(),
+            unknown_keys: Arc::new(UnknownKeys::new(&name)),
+            name,
         }
     }
 

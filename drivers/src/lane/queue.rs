@@ -228,7 +228,7 @@ impl LaneQueue {
         };
         let is_unknown = answer.answer == Err(NoResult::UnknownKey) && job.task.is_cipher();
         if is_unknown || (answer.follow == Followed::KeyUnknown && job.chain.is_some()) {
-            self.unknown_keys.record(link.name(), self.clock.now());
+            self.unknown_keys.record(self.clock.now());
         }
         let outcome = outcome(&mut job, link, &answer);
         let service = answer.service.min(self.timeout());

@@ -34,12 +34,12 @@ pub(super) struct Format {
 }
 
 impl Format {
-    pub(super) fn new(origin: Uri, options: &RemoteOptions) -> Self {
+    pub(super) fn new(name: &str, origin: Uri, options: &RemoteOptions) -> Self {
         let RemoteOptions { timeout, work_bytes_max, .. } = *options;
         let clock = Arc::clone(&options.clock);
         let timeout_header = timeout_header(timeout);
         let (login, logins_refused) = (options.login.clone(), Arc::default());
-        let unknown_keys = Arc::default();
+        let unknown_keys = Arc::new(UnknownKeys::new(name));
         Self {
             origin,
             timeout,

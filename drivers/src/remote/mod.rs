@@ -93,7 +93,7 @@ impl Remote {
             DeviceError::Misconfigured(format!("not an address: {}", status.message()))
         })?;
         let capabilities = Arc::new(capabilities(options));
-        let format = Format::new(origin, options);
+        let format = Format::new(&name, origin, options);
         let connect_timeout = options.connect_timeout;
         let jobs_per_call = options.jobs_per_call.clamp(1, api::wire::JOBS_PER_CALL_MAX);
         let alone = AtomicBool::new(true);

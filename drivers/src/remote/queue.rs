@@ -192,8 +192,7 @@ impl RemoteQueue {
             }
             let in_flight = self.jobs.remove(place.key);
             if message::lacks_key(&in_flight.job, &answer) {
-                let name = self.format.origin().to_string();
-                self.format.unknown_keys.record(&name, self.format.now());
+                self.format.unknown_keys.record(self.format.now());
             }
             self.finished.push(message::completion(in_flight.job, answer));
         }

@@ -1,13 +1,14 @@
-//! Figure 14: the highest loads that keep the objectives of all services, and the highest loads for each service. The
-//! searches are repeated with queues ordered by deadline, with fewer PEs, and with other speeds. The objective is that
-//! the 99th percentile is at most 5 times figure 1's time, in scenario `steady`.
+//! Figure 14: the highest load for each service, and their mean, which the figure and the text compare. Beside it: the
+//! highest loads that keep the objectives of all services at once. These searches are repeated with queues ordered by
+//! deadline, with fewer PEs, and with other speeds. The objective is that the 99th percentile is at most 5 times figure
+//! 1's time, in scenario `steady`.
 
 use std::cell::RefCell;
 
 use sim::accelflow::Architecture;
 use sim::{Entries, Interval, Report};
 
-use super::runner::{Runner, TOO_FEW, number, ratio, scaled, unavailable_reason};
+use super::runner::{Runner, TOO_FEW, mean_of, number, ratio, scaled, unavailable_reason};
 use super::search::{Range, Verdict, highest_load};
 use super::sweeps::speed;
 use crate::base::Problem;
@@ -35,30 +36,40 @@ impl Runner {
     /// Adds all rows on the highest loads.
     pub(super) fn throughputs(&self, base: &Entries) -> Result<(), Problem> {
         self.begin("throughput");
-        let mut loads = Vec::new();
+        let (mut loads, mut means) = (Vec::new(), Vec::new());
         let architectures = Architecture::COMPARED.into_iter().chain([Architecture::Ideal]);
         for architecture in architectures {
             let name = architecture.name();
             let search = self.search(base, architecture, Vec::new());
             loads.push((name, self.maximum(name, &search)?));
             if !self.quick {
-                self.by_service(&search)?;
+                means.extend(self.by_service(&search)?.map(|mean| (name, mean)));
             }
         }
         let set = vec![("dispatcher.discipline", "deadline".to_owned())];
         let deadline = self.search(base, Architecture::AccelFlow, set);
         loads.push(("deadline", self.maximum("deadline", &deadline)?));
         let load = |name: &str| loads.iter().find(|(id, _)| *id == name).map(|(_, load)| load);
+        let mean = |name: &str| means.iter().find(|(id, _)| *id == name).map(|(_, load)| load);
         let ratios = [
-            ("max_throughput_ratio.steady.non_acc", "accelflow", "non-acc", 8.3),
-            ("max_throughput_ratio.steady.relief", "accelflow", "relief", 2.2),
-            ("max_throughput_ratio.steady.ideal", "ideal", "accelflow", 1.087),
-            ("max_throughput_ratio.steady.deadline", "deadline", "accelflow", 1.6),
+            ("non_acc", "accelflow", "non-acc", Some(8.3)),
+            ("relief", "accelflow", "relief", Some(2.2)),
+            ("ideal", "ideal", "accelflow", Some(1.087)),
+            ("deadline", "deadline", "accelflow", None),
         ];
         for (id, over_name, under_name, published) in ratios {
+            // The text has the ratios of the means, and that by deadlines of one throughput.
+            if let (Some(over), Some(under)) = (mean(over_name), mean(under_name)) {
+                let what =
+                    format!("mean throughput of the services, {over_name} over {under_name}");
+                let id = format!("mean_throughput_ratio.steady.{id}");
+                self.over(&id, &what, (over, under), published);
+            }
             let (Some(over), Some(under)) = (load(over_name), load(under_name)) else { continue };
-            let what = format!("throughput, {over_name} over {under_name}");
-            self.over(id, &what, (over, under), published);
+            let what = format!("throughput of all services at once, {over_name} over {under_name}");
+            let published = (id == "deadline").then_some(1.6);
+            let id = format!("max_throughput_ratio.steady.{id}");
+            self.over(&id, &what, (over, under), published);
         }
         if let Some(whole) = load("accelflow") {
             self.fewer_pes(base, whole)?;
@@ -79,16 +90,17 @@ impl Runner {
     fn maximum(&self, name: &str, search: &Search<'_>) -> Result<HighestLoad, Problem> {
         let load = search.highest(None, self.within())?;
         let id = format!("max_throughput.steady.{}", name.replace('-', "_"));
-        let what = "figure 14: highest load whose P99s are within 5 times figure 1's time";
-        let published = self.published.throughput_krps.bar("mean", name);
-        self.load(&id, what, &load, published);
+        let what =
+            "highest load at which the P99s of all services are within 5 times figure 1's time";
+        self.load(&id, what, &load, None);
         Ok(load)
     }
 
     /// Adds the bars of figure 14. A bar is the highest load that keeps the objective of one service, if all services
-    /// have equal shares.
-    fn by_service(&self, search: &Search<'_>) -> Result<(), Problem> {
+    /// have equal shares. Returns their mean.
+    fn by_service(&self, search: &Search<'_>) -> Result<Option<HighestLoad>, Problem> {
         let name = search.architecture.name();
+        let (mut all, mut note) = (Vec::new(), None);
         for service in trace::accelflow().services() {
             let load = search.highest(Some(&service.name), WITHIN_COARSE)?;
             let service = &service.name;
@@ -97,8 +109,15 @@ impl Runner {
                 "figure 14: highest load at which this service's P99 is within 5 times its time";
             let published = self.published.throughput_krps.bar(service, name);
             self.load(&id.replace('-', "_"), what, &load, published);
+            all.push(load.per_s);
+            note = note.or(load.note);
         }
-        Ok(())
+        let Some(per_s) = mean_of(&all) else { return Ok(None) };
+        let mean = HighestLoad { per_s, note };
+        let id = format!("mean_throughput.steady.{}", name.replace('-', "_"));
+        let published = self.published.throughput_krps.bar("mean", name);
+        self.load(&id, "figure 14: mean of the services' highest loads", &mean, published);
+        Ok(Some(mean))
     }
 
     /// Adds the rows of section VII-C3: the share of AccelFlow's throughput that is lost with fewer PEs.
@@ -134,7 +153,7 @@ impl Runner {
             let id = format!("max_throughput_ratio.steady.relief.speed_{percent}");
             let what =
                 "section VII-C5: throughput over RELIEF's, PEs at this percentage of their speed";
-            self.over(&id, what, (accelflow, relief), published);
+            self.over(&id, what, (accelflow, relief), Some(published));
         }
         Ok(())
     }
@@ -149,12 +168,12 @@ impl Runner {
         id: &str,
         what: &str,
         (over, under): (&HighestLoad, &HighestLoad),
-        published: f64,
+        published: Option<f64>,
     ) {
         let ratio = ratio(over.per_s, under.per_s);
         let none = || ratio.is_none().then(|| NO_RATIO.to_owned());
         let reason = over.note.clone().or_else(|| under.note.clone()).or_else(none);
-        self.add(id, what, "times", Kind::Predicted, (ratio, Some(published)), reason);
+        self.add(id, what, "times", Kind::Predicted, (ratio, published), reason);
     }
 
     /// Returns the precision of a search.

@@ -117,17 +117,19 @@ fn check_exposure(config: &Config, refuse: Refuse<'_>) {
         return;
     }
     let has_rules = server.access_file.is_some() || server.token_file.is_some();
-    let grpc = server
-        .grpc_listen
-        .iter()
-        .find(|address| !matches!(address.parse(), Ok(api::Address::Unix(_))));
+    // Permission bits may open a Unix socket to other users of this host.
+    let is_private = server.unix_socket_mode & 0o022 == 0;
+    let is_guarded =
+        |address: &str| is_private && matches!(address.parse(), Ok(api::Address::Unix(_)));
+    let grpc = server.grpc_listen.iter().find(|address| !is_guarded(address));
     if let (true, false, Some(address)) = (server.ciphers, has_rules, grpc) {
         refuse(
             "server.ciphers",
             format!(
                 "is true, and whoever can connect to {address} could read sealed values: set \
-                 server.access_file to say who may, listen on a Unix socket or a lane, or accept \
-                 it with --insecure (server.insecure = true)"
+                 server.access_file to say who may, listen on a lane or on a Unix socket with \
+                 server.unix_socket_mode = \"700\", or accept it with --insecure \
+                 (server.insecure = true)"
             ),
         );
     }
@@ -232,6 +234,12 @@ fn check_path(config: &Config, refuse: Refuse<'_>) {
     let services = Services::from_roles(&config.server.roles);
     if config.server.ciphers && !services.compression {
         let problem = "is true and server.roles has no compression: there is nothing to serve";
+        refuse("server.ciphers", problem.into());
+    }
+    let server = &config.server;
+    if server.ciphers && server.grpc_listen.is_empty() && server.lane_listen.is_none() {
+        let problem = "is true, and server.grpc_listen and server.lane_listen are unset: no \
+                       frontend could reach the service";
         refuse("server.ciphers", problem.into());
     }
     let runtime = &config.runtime;

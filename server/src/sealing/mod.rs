@@ -15,6 +15,7 @@ use device::{
     AssociatedData, Chain, DeviceError, Follow, Input, Job, Key, KeyName, Nonce, Outcome, Pool,
     StepDone, TAG_BYTES, Task,
 };
+use policy::Reason;
 use runtime::{Finished, TokioRuntime};
 use store::frame::{self, Inspected, KeyId, SealedHeader};
 use units::Nanos;
@@ -58,6 +59,8 @@ struct Seen {
 pub(crate) struct Opened {
     pub(crate) stored: Bytes,
     pub(crate) service: Nanos,
+    /// The device that opened it.
+    pub(crate) device: usize,
     /// The op that followed in the same chain, if one did.
     pub(crate) followed_by: Option<Finished>,
 }
@@ -210,18 +213,24 @@ impl Sealer {
             let output = pool.take_heap(form_bytes);
             Box::new(Job { deadline, ..Job::new(task.clone(), input, output) })
         };
+        // The stored form is the value itself, without a checksum that would tell of a wrong result.
+        let is_unframed = form_bytes == header.original_bytes as usize;
         let mut finished = match follow {
+            _ if is_unframed && runtime.has_foreign_devices() => {
+                job_stages::run_in_software(runtime, job(), Reason::Policy).await
+            }
             None => job_stages::run(runtime, job()).await,
             Some(follow) => {
                 let mut job = job();
                 job.chain = Some(Chain::new(&job, vec![follow]));
                 let stage = job_stages::open(&mut job);
-                let (finished, _) = runtime.run_chain(job).await;
+                let (finished, first) = runtime.run_chain(job).await;
                 job_stages::close(stage, &finished);
                 let opened = finished.job.chain.as_ref().and_then(|chain| chain.done().first());
                 // The seal is open, whatever became of the op behind it.
                 if let Some(StepDone { result, service, .. }) = opened.cloned() {
-                    return Ok(Opened { stored: result, service, followed_by: Some(finished) });
+                    let (device, followed_by) = (first.device, Some(finished));
+                    return Ok(Opened { stored: result, service, device, followed_by });
                 }
                 finished
             }
@@ -241,11 +250,41 @@ impl Sealer {
             Outcome::Done { output_bytes } => Ok(Opened {
                 stored: finished.job.output.freeze(0..output_bytes),
                 service: finished.service,
+                device: finished.path.device,
                 followed_by: None,
             }),
             Outcome::Failed(DeviceError::InvalidInput(_)) => Err(NotOpened::WrongTag),
             Outcome::Failed(_) | Outcome::DoesNotFit => Err(NotOpened::NoDevice),
         }
+    }
+
+    /// Opens a sealed value in software, after a device gave a form that cannot be right. Blames the device if it was
+    /// wrong.
+    pub(crate) async fn open_again(
+        &self,
+        key: &[u8],
+        header: &SealedHeader,
+        (sealed, body): (&Bytes, Range<usize>),
+        (device, wrong): (usize, &Bytes),
+    ) -> Option<Bytes> {
+        let ring = self.ring()?;
+        let found = ring.find(header.key_id)?;
+        let task = Task::Decrypt {
+            key: found.key.clone(),
+            nonce: Nonce(header.nonce),
+            associated: self.associated(header, key),
+        };
+        let form_bytes = body.len().saturating_sub(TAG_BYTES);
+        let input = Input::heap(sealed.slice(body));
+        let job = Box::new(Job::new(task, input, self.0.pool.take_heap(form_bytes)));
+        let finished = job_stages::run_again(&self.0.runtime, job).await;
+        let Outcome::Done { output_bytes } = finished.outcome else { return None };
+        let form = finished.job.output.freeze(0..output_bytes);
+        if form != *wrong {
+            self.0.counters.values.device_corrupt.up();
+            self.0.runtime.report_misread(device);
+        }
+        Some(form)
     }
 
     /// Returns the stored form of a value of this process's own, such as a dictionary. Returns none for a sealed value

@@ -106,8 +106,8 @@ impl Values {
         let Reading { key, deadline, .. } = reading;
         let follow = OpenedFrame::new(&header, self.0.original_bytes_max, &self.0.pool);
         let with = (deadline, Some(follow as Arc<dyn Follow>));
-        let Opened { stored: form, service, followed_by } =
-            match self.0.sealer.open(key, &header, stored, body, with).await {
+        let Opened { stored: mut form, service, device, mut followed_by } =
+            match self.0.sealer.open(key, &header, stored, body.clone(), with).await {
                 Ok(opened) => opened,
                 Err(NotOpened::WrongTag) => {
                     counters.seal_wrong.up();
@@ -122,6 +122,19 @@ impl Values {
                     return Logical::Unreadable;
                 }
             };
+        if self.0.runtime.is_foreign(device)
+            && !matches!(frame::inspect(&form, self.0.original_bytes_max), Inspected::Frame { .. })
+        {
+            // Only a frame has a checksum, and software opens what has none.
+            let sealed = (stored, body);
+            match self.0.sealer.open_again(key, &header, sealed, (device, &form)).await {
+                Some(right) => (form, followed_by) = (right, None),
+                None => {
+                    counters.seal_wrong.up();
+                    return self.unopened();
+                }
+            }
+        }
         counters.read_sealed.up();
         let reading =
             Reading { seal: SealCost { bytes: stored.len() - form.len(), service }, ..reading };
@@ -135,10 +148,15 @@ impl Values {
                     self.served(reading, &header, payload.len(), finished)
                 }
                 followed_by => {
-                    if followed_by.is_some_and(|finished| is_wrong_of_device(&finished)) {
+                    let wrong = followed_by.filter(is_wrong_of_device);
+                    if wrong.is_some() {
                         counters.device_corrupt.up();
                     }
-                    self.open(reading, header, form.slice(payload)).await
+                    let logical = self.open(reading, header, form.slice(payload)).await;
+                    if let (Some(wrong), Logical::Value(_)) = (wrong, &logical) {
+                        self.0.runtime.report_misread(wrong.path.device);
+                    }
+                    logical
                 }
             },
             // No writer makes these.
