@@ -4,6 +4,8 @@
 # Needs umoci (Debian: apt-get install umoci). Exit codes: 0 written, 1 failed, 2 bad usage, 3 skipped: no umoci.
 set -euo pipefail
 export LC_ALL=C TZ=UTC
+# The image's user reads the files, which are root's.
+umask 022
 [ $# = 3 ] || { echo "usage: deploy/oci.sh PROGRAM TAG FILE.tar" >&2; exit 2; }
 program=$(realpath "$1") tag=$2 file=$(realpath -m "$3")
 cd "$(dirname "$0")/.."
