@@ -3,11 +3,13 @@
 //!
 //! ```text
 //! closed_loop ADDRESS [--op get|many|set] [--keys N] [--value-bytes N] [--text] [--seconds S] [--gap-us N]
+//!     [--poll-max-us N]
 //! ```
 //!
 //! `get` reads one key at a time and `many` all keys in one call. `--text` makes values that compress to about a
 //! third. `--gap-us` sleeps between two calls, so that both sides are asleep when the next one begins. Without it the
-//! next call begins at once. Each answer is compared with what was written.
+//! next call begins at once. `--poll-max-us` is the option `poll_max` of the client. Each answer is compared with what was
+//! written.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -22,11 +24,12 @@ struct Asked {
     text: bool,
     seconds: f64,
     gap: Duration,
+    options: Options,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let asked = Asked::parse(std::env::args().skip(1))?;
-    let mut client = Client::new(&[&asked.address], Options::default())?;
+    let mut client = Client::new(&[&asked.address], asked.options)?;
     let keys: Vec<String> = (0..asked.keys).map(|number| format!("key:{number:06}")).collect();
     let value = value(asked.value_bytes, asked.text);
     for key in &keys {
@@ -62,6 +65,7 @@ impl Asked {
             text: false,
             seconds: 1.0,
             gap: Duration::ZERO,
+            options: Options::default(),
         };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -72,6 +76,9 @@ impl Asked {
                 "--value-bytes" => asked.value_bytes = value()?.parse()?,
                 "--seconds" => asked.seconds = value()?.parse()?,
                 "--gap-us" => asked.gap = Duration::from_micros(value()?.parse()?),
+                "--poll-max-us" => {
+                    asked.options.poll_max = Duration::from_micros(value()?.parse()?);
+                }
                 _ => return Err(format!("{word} is no flag of this program").into()),
             }
         }
