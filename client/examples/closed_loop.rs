@@ -8,8 +8,8 @@
 //!
 //! `get` reads one key at a time and `many` all keys in one call. `--text` makes values that compress to about a
 //! third. `--gap-us` sleeps between two calls, so that both sides are asleep when the next one begins. Without it the
-//! next call begins at once. `--poll-max-us` is the option `poll_max` of the client. Each answer is compared with what was
-//! written.
+//! next call begins at once. `--poll-max-us` is the option `poll_max` of the client. Each answer is compared with what
+//! was written.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

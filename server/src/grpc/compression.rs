@@ -125,30 +125,23 @@ async fn run_many(
     Ok(RunManyResponse { answers })
 }
 
-/// A job of a call.
-enum Requested {
-    Job(AskedJob, Bytes),
-    /// This process does not have the key.
-    UnknownKey,
-}
+/// A job of a call with its payload, or none if this process does not have the key.
+struct Requested(Option<(AskedJob, Bytes)>);
 
 impl Requested {
     fn read(context: &WorkerContext, mut request: RunRequest, call: &Call) -> Result<Self, Status> {
         let payload = std::mem::take(&mut request.payload);
         let may_cipher = || call.caller.check("cipher", Rights::CIPHER_SERVICE, []).is_ok();
         match AskedJob::read(context, &request, payload.len(), may_cipher) {
-            Ok(job) => Ok(Self::Job(job, payload)),
-            Err(NotAJob::UnknownKey) => Ok(Self::UnknownKey),
+            Ok(job) => Ok(Self(Some((job, payload)))),
+            Err(NotAJob::UnknownKey) => Ok(Self(None)),
             Err(NotAJob::Invalid(why)) => Err(Status::invalid_argument(why)),
         }
     }
 
     /// Returns the size of all results together (bytes).
     fn results_bytes_max(&self) -> usize {
-        match self {
-            Requested::Job(job, _) => job.results_bytes_max(),
-            Requested::UnknownKey => 0,
-        }
+        self.0.as_ref().map_or(0, |(job, _)| job.results_bytes_max())
     }
 
     /// Begins the job and returns a future of its completion, or an error if there is no capacity.
@@ -157,9 +150,9 @@ impl Requested {
         context: &Rc<WorkerContext>,
         call: &Call,
     ) -> Result<impl Future<Output = RunResponse> + use<>, Status> {
-        let begun = match self {
-            Requested::UnknownKey => None,
-            Requested::Job(asked, payload) => {
+        let begun = match self.0 {
+            None => None,
+            Some((asked, payload)) => {
                 let permit = JobPermit::take(context)?;
                 call.charge.grow(asked.results_bytes_max())?;
                 let (output_bytes_max, front_bytes) =
