@@ -200,13 +200,7 @@ impl Sealer {
         (deadline, follow): (Option<Nanos>, Option<Arc<dyn Follow>>),
     ) -> Result<Opened, NotOpened> {
         let Parts { runtime, pool, .. } = &*self.0;
-        let ring = self.ring().ok_or(NotOpened::UnknownKey)?;
-        let found = ring.find(header.key_id).ok_or(NotOpened::UnknownKey)?;
-        let task = Task::Decrypt {
-            key: found.key.clone(),
-            nonce: Nonce(header.nonce),
-            associated: self.associated(header, key),
-        };
+        let task = self.decryption(key, header).ok_or(NotOpened::UnknownKey)?;
         let form_bytes = body.len().saturating_sub(TAG_BYTES);
         let job = || {
             let input = Input::heap(sealed.slice(body.clone()));
@@ -267,13 +261,7 @@ impl Sealer {
         (sealed, body): (&Bytes, Range<usize>),
         (device, wrong): (usize, &Bytes),
     ) -> Option<Bytes> {
-        let ring = self.ring()?;
-        let found = ring.find(header.key_id)?;
-        let task = Task::Decrypt {
-            key: found.key.clone(),
-            nonce: Nonce(header.nonce),
-            associated: self.associated(header, key),
-        };
+        let task = self.decryption(key, header)?;
         let form_bytes = body.len().saturating_sub(TAG_BYTES);
         let input = Input::heap(sealed.slice(body));
         let job = Box::new(Job::new(task, input, self.0.pool.take_heap(form_bytes)));
@@ -298,6 +286,14 @@ impl Sealer {
         };
         let opened = self.open(key, &header, &stored, body, (None, None)).await;
         opened.ok().map(|opened| opened.stored)
+    }
+
+    /// Returns the task that opens a sealed value of `key`, or none if this process does not have the key of its seal.
+    fn decryption(&self, key: &[u8], header: &SealedHeader) -> Option<Task> {
+        let ring = self.ring()?;
+        let found = ring.find(header.key_id)?;
+        let (nonce, associated) = (Nonce(header.nonce), self.associated(header, key));
+        Some(Task::Decrypt { key: found.key.clone(), nonce, associated })
     }
 
     fn associated(&self, header: &SealedHeader, key: &[u8]) -> AssociatedData {
