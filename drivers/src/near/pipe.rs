@@ -247,8 +247,13 @@ impl Pipe {
         let before = self.written;
         for slice in slices {
             let part = &slice[..slice.len().min(room)];
-            self.put(part);
             room -= part.len();
+            for (turn, piece) in part.chunks(PIECE_BYTES).enumerate() {
+                if turn > 0 {
+                    self.show_pieces();
+                }
+                self.put(piece);
+            }
         }
         let bytes = self.written.wrapping_sub(before) as usize;
         if bytes == 0 {
@@ -269,6 +274,12 @@ impl Pipe {
         self.poller.wrote(must_ring);
         self.head_was_fenced();
         Ok(bytes)
+    }
+
+    /// Lets a peer that polls read what is in the ring so far, while the rest is copied. A peer that sleeps learns of
+    /// it with the last bytes of the write, which alone have a fence.
+    fn show_pieces(&self) {
+        self.local.half.word(Word::Tail).store(self.written, Ordering::Release);
     }
 
     /// Copies bytes for which there is room to the ring, unpublished.
@@ -399,6 +410,9 @@ impl Drop for Pipe {
 
 /// The most that the clocks of two sides may differ, because one made its half later (ms).
 const MEETING_MS_MAX: u64 = 10_000;
+
+/// The longest part of a value that is copied before the peer can read it: both sides then copy at the same time.
+const PIECE_BYTES: usize = 8 << 10;
 
 /// The smallest ring that is accepted from a peer.
 const RING_BYTES_MIN: u64 = 4 << 10;

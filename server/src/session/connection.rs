@@ -189,19 +189,27 @@ impl Session {
         }
     }
 
+    /// Waits for bytes as [`Session::wait_readable`] does, without a limit. If the server begins to drain meanwhile, the
+    /// caller has to look for bytes once more.
     pub(super) async fn wait_for_bytes(&mut self) -> io::Result<bool> {
         self.set_state(State::Reads);
         let Self { context, transport: Transport::Stream(stream), place, .. } = self else {
             return Ok(false);
         };
+        let mut has_waited = false;
         let readable = poll_fn(|task| {
             if context.is_draining() {
-                return Poll::Ready(Ok(false));
+                return Poll::Ready(Ok(has_waited));
             }
             context.shutdown.watch(place, task.waker());
+            has_waited = true;
             stream.poll_readable(task).map_ok(|()| true)
         })
         .await;
+        if context.is_draining() && has_waited {
+            // A request may have come while the drain began. After this turn, the executor knows what has come.
+            tokio::task::yield_now().await;
+        }
         if let Stream::Near(stream) = stream {
             near::count(context, &**stream);
         }

@@ -243,6 +243,29 @@ fn a_drain_answers_what_was_asked_and_ends_the_connection() {
     assert!(error.contains("no cache answers"), "{error}");
 }
 
+/// The worker works on a long value while the requests and the drain come, so it sees both at once.
+#[test]
+fn a_drain_answers_requests_that_come_with_it() {
+    let mut service = Service::start();
+    let mut clients: Vec<Text> = (0..16).map(|_| service.text()).collect();
+    for client in &mut clients {
+        client.ask("version");
+    }
+    let mut long = service.text();
+    let words = (0..100_000).map(|at| format!("{}, ", at * 7 % 9973)).collect::<String>();
+    let set = format!("set long 0 0 {}\r\n{words}\r\n", words.len());
+    long.0.write_all(set.as_bytes()).expect("reads");
+    for client in &mut clients {
+        client.0.write_all(b"mn\r\n").expect("reads");
+    }
+    service.stop();
+    for mut client in clients.into_iter().chain([long]) {
+        let mut answer = String::new();
+        client.0.read_to_string(&mut answer).expect("it ends in order");
+        assert!(["MN\r\n", "STORED\r\n"].contains(&answer.as_str()), "{answer:?}");
+    }
+}
+
 #[test]
 fn a_hundred_idle_clients_burn_no_processor() {
     let _alone = alone();
