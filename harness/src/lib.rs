@@ -17,8 +17,8 @@ pub use http::metrics;
 pub use machine::{CoreTime, Machine};
 pub use port::Port;
 pub use process::{
-    CpuUsage, Process, TIMEOUT, free_path, memcached, memcached_is_here, memcached_on_socket,
-    needs_memcached, poll_for, rss_bytes, start_memcached,
+    CpuModes, CpuUsage, Process, TIMEOUT, free_path, memcached, memcached_is_here,
+    memcached_on_socket, needs_memcached, poll_for, rss_bytes, start_memcached,
 };
 pub use progress::Progress;
 pub use statistics::{Limit, Spread, quantile};

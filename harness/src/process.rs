@@ -225,6 +225,11 @@ impl Process {
         CpuUsage { cpu_s: self.cpu_s(), waited_s: waited_ns.sum::<u64>() as f64 / 1e9 }
     }
 
+    /// Returns the CPU time of all threads of the process so far, by mode.
+    pub fn cpu_modes(&self) -> CpuModes {
+        CpuModes::read(&format!("/proc/{}/stat", self.child.id()))
+    }
+
     /// Returns the CPU time of all threads of the process so far (s). It is zero after the process has ended.
     pub fn cpu_s(&self) -> f64 {
         let clock = ClockId::pid_cpu_clock_id(unistd::Pid::from_raw(self.child.id() as i32));
@@ -232,6 +237,36 @@ impl Process {
         time.unwrap_or_default().as_secs_f64()
     }
 }
+
+/// Processor time in a program's own code and in the kernel, as the kernel counts it: in ticks of 10 ms. It divides the
+/// exact sum of both by the share of clock interrupts that met each.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CpuModes {
+    /// The time in the program's own code (s).
+    pub user_s: f64,
+    /// The time in the kernel (s).
+    pub system_s: f64,
+}
+
+impl CpuModes {
+    /// Returns the times of the calling thread so far.
+    pub fn of_thread() -> Self {
+        Self::read("/proc/thread-self/stat")
+    }
+
+    /// Reads a file with a state of the kernel's. The times are zero if there is none.
+    fn read(path: &str) -> Self {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        // The name of the program may contain spaces. The state that follows it is field 3, and the times are 14 and 15.
+        let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields);
+        let mut times = fields.split(' ').skip(11).map_while(|ticks| ticks.parse::<f64>().ok());
+        let mut next_s = || times.next().unwrap_or_default() / TICKS_PER_S;
+        Self { user_s: next_s(), system_s: next_s() }
+    }
+}
+
+/// The unit of times in /proc (`USER_HZ`, 100 on every architecture of Linux that Rust runs on).
+const TICKS_PER_S: f64 = 100.0;
 
 /// The times of a process's threads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -365,12 +400,12 @@ pub fn memcached(
     Ok((process, port?))
 }
 
-/// Starts memcached on a unix socket.
+/// Starts memcached on a Unix socket, on one core if one is named.
 ///
 /// # Errors
 /// The reason why memcached does not serve.
-pub fn memcached_on_socket(socket: &Path) -> Result<Process, String> {
-    let mut process = Process::start(memcached_command(None).arg("-s").arg(socket))?;
+pub fn memcached_on_socket(socket: &Path, core: Option<usize>) -> Result<Process, String> {
+    let mut process = Process::start(memcached_command(core).arg("-s").arg(socket))?;
     process.await_ready(TIMEOUT, "socket", |_| UnixStream::connect(socket).ok())?;
     Ok(process)
 }

@@ -451,7 +451,7 @@ fn context(plan: &Plan, index: usize) -> Result<Rc<WorkerContext>, StartError> {
     let stats = Rc::new(stats_pages(plan));
     let services = Services::from_roles(&config.server.roles);
     let recorder = Rc::new(recorder(plan, index));
-    let programs = program_service(plan, index, &runtime);
+    let programs = program_service(plan, index, &runtime)?;
     let context = |backend, values, item_bytes_max, of_store| {
         Rc::new(WorkerContext {
             backend,
@@ -582,18 +582,18 @@ fn program_service(
     plan: &Plan,
     index: usize,
     runtime: &TokioRuntime,
-) -> Option<Rc<ProgramService>> {
+) -> Result<Option<Rc<ProgramService>>, StartError> {
     let config = &plan.config.programs;
     if config.listen.is_empty() {
-        return None;
+        return Ok(None);
     }
     // A program's peers get what every configured reader can read, like the store does.
     let window_log2 = convert::form(&plan.config.compress).window_log2;
     let dialect = Dialect { window_log2, ..Dialect::new(Codec::Deflate) };
     let clock = Arc::clone(&plan.clock);
-    let programs = ProgramService::new(config, dialect, runtime, clock, index);
+    let programs = ProgramService::new(config, dialect, runtime, clock, index)?;
     plan.program_metrics.write().push(programs.metrics());
-    Some(Rc::new(programs))
+    Ok(Some(Rc::new(programs)))
 }
 
 /// Creates the pool for values that are read. If a device offers memory that it can read in place, the pool

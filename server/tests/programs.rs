@@ -12,7 +12,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use authority::Authority;
-use device::{Capabilities, Device, DeviceError, FaultPlan, Faulty, Queue, Software, Waiting};
+use device::{
+    Capabilities, Device, DeviceError, FaultPlan, Faulty, Queue, Software, Virtual, VirtualOptions,
+    Waiting,
+};
+use serde_json::json;
 use server::config::{ClientAuthWord, PolicyName, RoleName};
 use server::programs::ProgramClient;
 use server::{Config, Devices, Server, ServerHandle};
@@ -28,7 +32,7 @@ const ANSWERED: &str = "rebate_program_requests_total{result=\"answered\"}";
 /// The callers, by the subjects of their certificates. `nine` may only read items.
 const RULES: &str = r#"
 [roles.seven]
-commands = ["programs-service"]
+commands = ["programs-service", "read", "write"]
 tenant = 7
 [roles.eight]
 commands = ["programs-service"]
@@ -53,6 +57,10 @@ struct Service {
 
 /// Starts a service with one thread, software and perhaps a device that is offered every job first.
 fn start(other: Option<Arc<dyn Device>>, change: impl FnOnce(&mut Config)) -> Service {
+    start_with(other.into_iter().collect(), change)
+}
+
+fn start_with(others: Vec<Arc<dyn Device>>, change: impl FnOnce(&mut Config)) -> Service {
     let authority = Authority::new();
     for name in ["seven", "eight", "nine"] {
         authority.sign(name);
@@ -73,7 +81,7 @@ fn start(other: Option<Arc<dyn Device>>, change: impl FnOnce(&mut Config)) -> Se
     config.programs.listen = vec!["tls://127.0.0.1:0".to_owned()];
     change(&mut config);
     let software: Arc<dyn Device> = Arc::new(Software::default());
-    let all: Vec<_> = [software].into_iter().chain(other).collect();
+    let all: Vec<_> = [software].into_iter().chain(others).collect();
     let devices = Devices { accelerators: all.len() - 1, all };
     Service { running: Server::start(config, devices).expect("it starts"), authority }
 }
@@ -191,8 +199,8 @@ fn requests_and_answers_of_every_kind_come_through() {
             }
         }
         let answer = client.call("nothing", "{}", false).await.expect("it is answered");
-        let said = r#"{"error":"no function is called \"nothing\"; there is echo"}"#;
-        assert_eq!(answer, said);
+        let said = "no function is called \"nothing\"; there are echo, read, write, call and fetch";
+        assert_eq!(parsed(&answer)["error"], said);
         // A compressed request need not be JSON, but an answer must be.
         let answer = client.call("echo", "no JSON", true).await.expect("it is answered");
         assert!(answer.starts_with(br#"{"error":"#), "{answer:?}");
@@ -217,6 +225,118 @@ fn requests_and_answers_of_every_kind_come_through() {
         assert_eq!(metrics.get(name), Some(&wanted), "{name} in {metrics:#?}");
     }
     assert!(metrics["rebate_program_steps_late_total"] > 0.0, "nothing is done within 1 us");
+}
+
+fn parsed(answer: &[u8]) -> serde_json::Value {
+    serde_json::from_slice(answer).expect("an answer is JSON")
+}
+
+/// Calls a function and returns its answer.
+async fn ask(
+    client: &ProgramClient,
+    function: &str,
+    arguments: serde_json::Value,
+) -> serde_json::Value {
+    let answer = client.call(function, arguments.to_string(), false).await;
+    parsed(&answer.expect("it is answered"))
+}
+
+/// Uses every function, so that all of T1 to T12 run, and checks the answers.
+async fn use_all(client: &ProgramClient) {
+    let long = "a text that repeats, ".repeat(200);
+    for (key, value) in [("short", "brief"), ("long", &long)] {
+        assert_eq!(ask(client, "write", json!({"key": key, "value": value})).await["stored"], key);
+        assert_eq!(ask(client, "read", json!({"key": key})).await["value"], value);
+        assert_eq!(ask(client, "call", json!({"text": value})).await["text"], value);
+    }
+    // A number is kept as its text. The cache has no types.
+    ask(client, "write", json!({"key": "number", "value": 7})).await;
+    assert_eq!(ask(client, "read", json!({"key": "number"})).await["value"], "7");
+    for key in ["a", "row:abc"] {
+        let row = ask(client, "read", json!({"key": key})).await;
+        let row = row["value"].as_str().expect("a text");
+        assert!(row.starts_with(&format!("This row of {key} is from the database.")), "{row}");
+        // The row may be in the cache by now, or not yet.
+        assert_eq!(ask(client, "read", json!({"key": key})).await["value"], row);
+    }
+    let page = ask(client, "fetch", json!({"path": "/index"})).await;
+    assert!(page["page"].as_str().expect("a text").contains("This page is at /index"), "{page}");
+}
+
+#[test]
+fn functions_ask_the_cache_the_database_another_service_and_a_web_server() {
+    let service = start(None, |config| config.server.threads = 1);
+    calling(&service, "seven", async |client| {
+        use_all(&client).await;
+        for (function, arguments, why) in [
+            ("read", json!({"key": "none:1"}), "the peer that T4 asks"),
+            ("call", json!({"exception": true}), "the peer that T9 asks"),
+            ("read", json!({}), "\"key\" is missing"),
+            ("read", json!({"key": "a b"}), "key \"a b\""),
+            ("write", json!({"key": "k"}), "\"value\" is missing"),
+            ("fetch", json!({"path": "/a b"}), "white space"),
+        ] {
+            let answer = ask(&client, function, arguments).await;
+            let error = answer["error"].as_str().unwrap_or_else(|| panic!("{function}: {answer}"));
+            assert!(error.contains(why), "{error}");
+        }
+    });
+    let failed = |(name, _): &(&String, &f64)| name.starts_with("rebate_programs_failed_total");
+    let metrics = service.metrics();
+    assert_eq!(metrics.iter().filter(failed).map(|(_, count)| count).sum::<f64>(), 0.0);
+    service.await_metric("rebate_programs_live", 0.0);
+}
+
+/// What a program reads and writes is in the cache of the process, under the rights of its caller.
+#[test]
+fn programs_use_the_cache_with_the_rights_of_their_callers() {
+    let service = start(None, |config| {
+        let file = config.server.access_file.as_ref().expect("a file");
+        let reads = r#"[roles.eight]
+commands = ["programs-service", "read"]"#;
+        let none = "[roles.eight]\ncommands = [\"programs-service\"]";
+        assert!(RULES.contains(none));
+        std::fs::write(file, RULES.replace(none, reads)).expect("it is written");
+    });
+    calling(&service, "seven", async |client| {
+        ask(&client, "write", json!({"key": "k", "value": "seven's"})).await;
+    });
+    calling(&service, "eight", async |client| {
+        assert_eq!(ask(&client, "read", json!({"key": "k"})).await["value"], "seven's");
+        let refused = ask(&client, "write", json!({"key": "k", "value": "eight's"})).await;
+        assert!(refused["error"].as_str().is_some_and(|why| why.contains("T8")), "{refused}");
+    });
+    calling(&service, "seven", async |client| {
+        assert_eq!(ask(&client, "read", json!({"key": "k"})).await["value"], "seven's");
+    });
+}
+
+#[test]
+fn nine_of_ten_ops_of_served_programs_run_on_emulated_accelerators() {
+    let emulated = ["iaa", "qat-4xxx", "accelflow"].map(|name| {
+        let profile = workload::DeviceProfile::find(name).expect("compiled in");
+        let device = Virtual::new(&profile, drivers::ENGINES, VirtualOptions::default());
+        Arc::new(device.expect("its engines are there")) as Arc<dyn Device>
+    });
+    let service = start_with(emulated.into(), |_| ());
+    calling(&service, "seven", async |client| {
+        for _ in 0..5 {
+            use_all(&client).await;
+        }
+    });
+    service.await_metric("rebate_programs_live", 0.0);
+    let metrics = service.metrics();
+    let on = |place: &str| {
+        let place = format!("on=\"{place}\"");
+        let steps = metrics.iter().filter(|(name, _)| {
+            name.starts_with("rebate_program_steps_total") && name.contains(&place)
+        });
+        steps.map(|(_, count)| count).sum::<f64>()
+    };
+    let (device, software, kernel) = (on("device"), on("software"), on("kernel"));
+    let share = device / (device + software + kernel);
+    println!("{device} on devices, {software} by software, {kernel} kernels: {share}");
+    assert!(share >= 0.9, "{share}: {metrics:#?}");
 }
 
 #[test]
@@ -397,7 +517,7 @@ fn a_reload_of_the_rules_ends_the_right_to_call() {
     let service = start(None, |_| {});
     calling(&service, "seven", async |client| {
         echoes(&client, 3, false).await;
-        let rules = RULES.replacen("[\"programs-service\"]", "[\"stats\"]", 1);
+        let rules = RULES.replacen("[\"programs-service\", ", "[", 1);
         std::fs::write(service.authority.path("access.toml"), rules).expect("it is written");
         service.running.reload_access();
         let error = client.call("echo", "{}", false).await.expect_err("it has no right");

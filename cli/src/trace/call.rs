@@ -19,7 +19,7 @@ pub(super) struct Call {
     /// Address of the service, tls://HOST:PORT.
     #[arg(value_name = "ADDR")]
     address: String,
-    /// Function to call: echo.
+    /// Function to call: echo, read, write, call or fetch.
     #[arg(value_name = "FUNCTION")]
     function: String,
     /// Arguments of the function as JSON; - reads stdin.

@@ -7,6 +7,7 @@ mod arithmetic;
 mod callgrind;
 mod counted;
 mod inputs;
+mod layouts;
 mod page;
 mod prior;
 mod runner;
@@ -14,6 +15,9 @@ mod sensitivity;
 mod speed;
 mod timed;
 mod unreachable;
+mod wires;
+
+use std::sync::atomic::AtomicBool;
 
 use harness::Machine;
 
@@ -86,6 +90,9 @@ pub fn run(options: &Simulation, session: &Session) -> Result<(), Problem> {
     }
 }
 
+/// A function that measures, quickly or not, until a flag is set.
+type Measured = fn(bool, &AtomicBool) -> Vec<Row>;
+
 /// Adds the rows of the functional engine on this machine. Returns the part at which the session was interrupted, or
 /// none.
 fn measure(session: &Session, options: &Simulation, rows: &mut Vec<Row>) -> Option<&'static str> {
@@ -93,6 +100,13 @@ fn measure(session: &Session, options: &Simulation, rows: &mut Vec<Row>) -> Opti
     rows.extend(timed::rows(options.quick, &session.stop));
     if session.is_stopped() {
         return Some("timed");
+    }
+    for (part, rows_of) in [("wires", wires::rows as Measured), ("layouts", layouts::rows)] {
+        session.progress.set_part(part);
+        rows.extend(rows_of(options.quick, &session.stop));
+        if session.is_stopped() {
+            return Some(part);
+        }
     }
     session.progress.set_part("counted");
     rows.extend(counted::rows(options.quick, &|| session.is_stopped()));
@@ -136,7 +150,6 @@ impl Count {
 mod tests {
     use std::path::Path;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
 
     use super::*;
 

@@ -9,6 +9,7 @@ pub mod soak;
 use rpc_server::RpcService;
 
 pub use player::Tally;
+pub(crate) use rows::Quantity;
 pub use rows::Replayed;
 
 /// Returns the service with this name in `rpc::services::IDL`.

@@ -52,8 +52,18 @@ pub(super) struct LayoutRow {
     pub(super) p50_ns: Median,
     pub(super) p99_ns: Median,
     pub(super) answers: Tally,
+    /// The rate, the time per request, and the quantiles 0.5 and 0.99 of each run.
     #[serde(skip)]
     runs: [Vec<f64>; 4],
+}
+
+/// A quantity of the runs of a layout, as an index of its runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Quantity {
+    /// The rate of all copies together (1/s).
+    Rate = 0,
+    /// The median time of a request (ns).
+    P50 = 2,
 }
 
 /// The results of a round trip between two cores.
@@ -148,6 +158,12 @@ impl Replayed {
             layouts,
             hops,
         }
+    }
+
+    /// Returns a quantity in each run of a layout, smallest first.
+    pub(crate) fn runs(&self, layout: RpcLayout, quantity: Quantity) -> &[f64] {
+        let row = self.layouts.iter().find(|row| row.layout == layout);
+        row.map_or(&[], |row| &row.runs[quantity as usize])
     }
 
     /// Returns the sum of the answers over all layouts.

@@ -35,7 +35,7 @@ impl Memcached {
         harness::needs_memcached("")?;
         let folder = tempfile::tempdir().expect("a folder");
         let socket = folder.path().join("socket");
-        let process = harness::memcached_on_socket(&socket).expect("memcached starts");
+        let process = harness::memcached_on_socket(&socket, None).expect("memcached starts");
         let address = format!("unix:{}", socket.display()).parse().expect("an address");
         Some(Self { _process: process, address, _folder: Some(folder) })
     }

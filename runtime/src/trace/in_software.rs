@@ -62,7 +62,14 @@ fn bounded(maker: &Maker, payload: Bytes) -> Result<Bytes, Cause> {
     maker.fits(payload.len()).map(|()| payload)
 }
 
-async fn step<F: Future<Output = Finished>>(
+/// Runs one op on a payload, with the keys of the input's session.
+///
+/// # Errors
+/// Fails if the payload does not have the op's format, if the result is too large, or if the job failed.
+///
+/// # Panics
+/// Panics if no device does this op.
+pub async fn step<F: Future<Output = Finished>>(
     run: &impl Fn(Box<Job>) -> F,
     maker: &Maker,
     op: Op,

@@ -1,14 +1,19 @@
 //! The example service of programs, which the runtime calls traces. Trace T1 receives a request, which is encrypted,
 //! serialized and perhaps compressed. A function answers it, and T2 sends the answer, or T3 if the answer is long
-//! enough to be compressed. If a trace fails, software does its work, so that no request is lost to a device fault or a
-//! lack of capacity. The service exists to run traces; its only function is `echo`.
+//! enough to be compressed. If one of these traces fails, software does its work, so that no request is lost to a device
+//! fault or a lack of capacity. Functions ask peers through the other traces, T4 to T12. The service exists to run
+//! traces.
 //!
 //! ```text
 //! socket -> wire -> T1 -> function -> T2 or T3 -> outbox -> socket
 //!                    `- software -'     `- software -'
+//!                           function -> T4, T8, T9 or T11 -> outbox -> peers
+//!                                    <- T5, T6, T7, T10 or T12   <--------'
 //! ```
 
 mod client;
+mod functions;
+mod peers;
 mod wire;
 
 use std::cell::RefCell;
@@ -27,7 +32,7 @@ use runtime::trace::{
     Answer, Cause, Origin, PortError, SameCore, Session, Tcp, TraceConfig, TraceError, TraceInput,
     TraceLimits, TraceMetrics, Traces, in_software,
 };
-use runtime::{Finished, TokioRuntime};
+use runtime::{Finished, StartError, TokioRuntime};
 use tokio::io::AsyncReadExt;
 use units::{ByteCount, Clock, Nanos};
 
@@ -39,11 +44,13 @@ use crate::session::Open;
 use crate::stream::Stream;
 use crate::worker::ListenerProtocol;
 pub use client::{CallError, ProgramClient};
+use peers::{Asked, Peers};
 
 /// The service in one worker.
 pub(crate) struct ProgramService {
     executor: Traces,
     outbox: Outbox,
+    peers: Rc<Peers>,
     /// Does the work of T1 to T3 in software.
     maker: Maker,
     runtime: TokioRuntime,
@@ -86,14 +93,19 @@ impl Peer {
 
 impl ProgramService {
     /// Creates the service on the worker's runtime. It compresses in this dialect.
+    ///
+    /// # Errors
+    /// The peers have no software.
     pub(crate) fn new(
         config: &ProgramsConfig,
         dialect: Dialect,
         runtime: &TokioRuntime,
         clock: Arc<dyn Clock>,
         worker: usize,
-    ) -> Self {
-        let outbox = Outbox::default();
+    ) -> Result<Self, StartError> {
+        let peers = Peers::new(dialect, config.payload_bytes_max.as_usize(), &clock)?;
+        let peers = Rc::new(peers);
+        let outbox = Outbox { lines: Rc::default(), peers: Rc::clone(&peers) };
         let mut traces = TraceConfig::new(trace::accelflow());
         traces.limits = TraceLimits {
             live_max: config.live_max,
@@ -113,7 +125,7 @@ impl ProgramService {
         };
         let executor = Traces::in_tokio(runtime, traces);
         let due = (config.due_us > 0).then(|| Nanos::micros(config.due_us));
-        Self { executor, outbox, maker, runtime: runtime.clone(), clock, due }
+        Ok(Self { executor, outbox, peers, maker, runtime: runtime.clone(), clock, due })
     }
 
     /// Returns the counts of the service's executor.
@@ -134,7 +146,7 @@ impl ProgramService {
                 in_software::receive(run, &self.maker, &error.input).await.ok()?
             }
         };
-        let reply = call(&function, request);
+        let reply = self.call(&function, request, peer).await;
         let compress = reply.len() >= COMPRESS_FROM_BYTES;
         let input = self.input(reply, peer).function(function);
         let ended = self.executor.run_trace(if compress { "T3" } else { "T2" }, input).await;
@@ -168,10 +180,15 @@ impl ProgramService {
 
     fn input(&self, payload: Bytes, peer: &Peer) -> TraceInput {
         let mut input = TraceInput::new(payload).session(&peer.session);
+        self.mark(&mut input, peer);
+        input
+    }
+
+    /// Says for whom a program runs, and by when it should end.
+    fn mark(&self, input: &mut TraceInput, peer: &Peer) {
         input.connection = peer.line.number;
         input.tenant = peer.tenant();
         input.deadline = self.due.map(|due| Nanos(self.clock.now().0.saturating_add(due.0)));
-        input
     }
 }
 
@@ -201,7 +218,9 @@ async fn converse(
     // The configuration has no other addresses for programs.
     let Stream::Tls(mut stream) = stream else { return Err(io::ErrorKind::Unsupported.into()) };
     let counters = &context.counters.programs;
-    let (tenant, line) = (context::Peer::enter(context), service.outbox.open());
+    let tenant = context::Peer::enter(context);
+    let caller = peers::Caller { client: client.clone(), context: Rc::clone(context) };
+    let line = service.outbox.open(caller);
     let peer = Peer { client, tenant, session: wire::service_session(&stream)?, line };
     let bytes_max = service.maker.payload_bytes_max;
     // A caller that connects without a request is no use of the service.
@@ -287,29 +306,28 @@ fn reason(cause: &Cause) -> Reason {
     }
 }
 
-/// Runs the service's function.
-fn call(function: &str, request: Bytes) -> Bytes {
-    match function {
-        "echo" => request,
-        _ => {
-            let name: String = function.chars().take(NAME_SHOWN).collect();
-            refusal(&format!("no function is called {name:?}; there is echo"))
-        }
-    }
-}
-
 fn refusal(why: &str) -> Bytes {
     serde_json::json!({ "error": why }).to_string().into()
 }
 
-/// The TCP port of the traces. It stores a sent message until the connection takes it. Clones share it.
-#[derive(Clone, Default)]
-struct Outbox(Rc<RefCell<Lines>>);
+/// The TCP port of the traces. It stores a message to a caller until the connection takes it, and passes on a message to
+/// a peer. Clones share it.
+#[derive(Clone)]
+struct Outbox {
+    lines: Rc<RefCell<Lines>>,
+    peers: Rc<Peers>,
+}
 
 #[derive(Default)]
 struct Lines {
     last: u64,
-    open: HashMap<u64, Option<Bytes>>,
+    open: HashMap<u64, Destination>,
+}
+
+/// The message to the caller of a connection, if there is one, and the caller.
+struct Destination {
+    message: Option<Bytes>,
+    caller: peers::Caller,
 }
 
 /// A connection's entry in the outbox.
@@ -319,11 +337,11 @@ struct Line {
 }
 
 impl Outbox {
-    fn open(&self) -> Line {
-        let mut lines = self.0.borrow_mut();
+    fn open(&self, caller: peers::Caller) -> Line {
+        let mut lines = self.lines.borrow_mut();
         lines.last += 1;
         let number = lines.last;
-        lines.open.insert(number, None);
+        lines.open.insert(number, Destination { message: None, caller });
         Line { number, outbox: self.clone() }
     }
 }
@@ -336,31 +354,43 @@ impl Tcp for Outbox {
         answer: Option<Answer>,
     ) -> Result<(), PortError> {
         let refused = |why: &str| Err(PortError(why.to_owned()));
-        if answer.is_some() {
-            return refused("this service asks nobody");
-        }
-        match self.0.borrow_mut().open.get_mut(&origin.connection) {
-            None => refused("the connection is closed"),
-            Some(Some(_)) => refused("the request is answered already"),
-            Some(place) => {
-                *place = Some(payload);
-                Ok(())
+        let mut lines = self.lines.borrow_mut();
+        let Some(line) = lines.open.get_mut(&origin.connection) else {
+            return refused("the connection is closed");
+        };
+        match answer {
+            Some(answer) => {
+                let Some(asked) = Asked::by(origin.trace) else {
+                    return refused("this service has no peer for this program");
+                };
+                let (peers, caller) = (Rc::clone(&self.peers), line.caller.clone());
+                tokio::task::spawn_local(peers.answer(asked, payload, answer, caller));
             }
+            // The function sees from the program's end that a peer has answered with an exception, and tells the caller.
+            None if origin.trace == EXCEPTION => {}
+            None if line.message.is_some() => return refused("the request is answered already"),
+            None => line.message = Some(payload),
         }
+        Ok(())
     }
 }
 
 impl Line {
     fn take(&self) -> Option<Bytes> {
-        self.outbox.0.borrow_mut().open.get_mut(&self.number)?.take()
+        self.outbox.lines.borrow_mut().open.get_mut(&self.number)?.message.take()
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.outbox.0.borrow_mut().open.remove(&self.number);
+        let line = self.outbox.lines.borrow_mut().open.remove(&self.number);
+        // The caller's context may be the last that keeps the service.
+        drop(line);
     }
 }
+
+/// The program that tells the user of an exception.
+const EXCEPTION: &str = "error";
 
 /// The shortest answer that is compressed (bytes). Compressing shorter answers costs more than it saves.
 const COMPRESS_FROM_BYTES: usize = 1_024;
