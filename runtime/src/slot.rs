@@ -575,10 +575,8 @@ pub(crate) fn chain_service(job: &Job) -> Nanos {
     done.iter().fold(Nanos(0), |sum, step| sum + step.service)
 }
 
-const _: () = assert!(Op::ALL.len() + ChainKind::ALL.len() <= OPS);
-
 /// The number of slots for ops and chains. The number is a power of two, so that `index % OPS` is a bit mask.
-pub(crate) const OPS: usize = Op::ALL.len().next_power_of_two();
+pub(crate) const OPS: usize = (Op::ALL.len() + ChainKind::ALL.len()).next_power_of_two();
 
 /// The longest wait between probes, in multiples of the first wait. It is reached after six failures in a row.
 const PROBE_WAITS_MAX: u64 = WAITS_MAX;

@@ -32,6 +32,11 @@ impl Runtime {
         }
     }
 
+    /// Returns whether the configuration allows chains.
+    pub(crate) fn allows_chains(&self) -> bool {
+        self.decisions.chains
+    }
+
     fn choose_for_chain(&mut self, job: &Job, now: Nanos) -> Option<Choice> {
         let chain = job.chain.as_ref().filter(|_| self.decisions.chains)?;
         // The configuration of an op is for jobs of that op.

@@ -79,8 +79,12 @@ impl Runtime {
 
     /// Returns the capabilities of the devices in use other than software.
     pub(crate) fn others(&self) -> impl Iterator<Item = &Capabilities> {
-        let others = self.devices.slots[1..].iter();
-        others.filter(|slot| slot.retired.is_none()).map(|slot| &slot.capabilities)
+        self.other_slots().map(|slot| &slot.capabilities)
+    }
+
+    /// Returns the devices in use other than software.
+    pub(crate) fn other_slots(&self) -> impl Iterator<Item = &Slot> {
+        self.devices.slots[1..].iter().filter(|slot| slot.retired.is_none())
     }
 
     /// Returns the current time. It may be from a recent reading of the clock.

@@ -212,6 +212,8 @@ impl Engine {
         job.tenant = live.input.tenant;
         job.class = live.input.class;
         job.deadline = deadline(live.started, due, live.input.deadline);
+        job.chain = self.chain(core, strand, &job);
+        let live = &self.runs[strand.run];
         // Only later steps wait in the overflow area. For the first step the core that begins the trace tries once. For
         // later steps there is no caller that could try again.
         if live.steps > 0 && self.limits.overflow_max > 0 && core.is_saturated(&job) {
@@ -232,7 +234,11 @@ impl Engine {
         job: Box<Job>,
     ) -> Result<Flow, Cause> {
         let work_bytes = job.work_bytes();
-        let ticket = core.submit(job);
+        let placed = if job.chain.is_some() { core.submit_chain(job) } else { Err(job) };
+        let ticket = placed.unwrap_or_else(|mut alone| {
+            alone.chain = None;
+            core.submit(alone)
+        });
         let Some(finished) = core.take(ticket) else {
             core.assign_to_hook(ticket);
             return Ok(Flow::Park(State::InFlight(ticket)));
@@ -280,10 +286,9 @@ impl Engine {
             self.runs[strand.run].fallbacks += 1;
         }
         let ran = if path.device == 0 { Ran::Software } else { Ran::Device };
-        let due = match &strand.program().steps[strand.at] {
-            Step::Run { due, .. } => *due,
-            _ => None,
-        };
+        let mut finished = finished;
+        self.take_chain(core, strand, &mut finished.job, ran)?;
+        let due = strand.due();
         let op = finished.job.task.op();
         let function = matches!(finished.job.task, Task::Function(_)).then_some(op);
         let is_refused = matches!(finished.outcome, Outcome::Failed(DeviceError::InvalidInput(_)));
@@ -312,7 +317,7 @@ impl Engine {
     }
 
     /// Completes the step of an op whose result is `payload`.
-    fn done(
+    pub(super) fn done(
         &mut self,
         core: &mut Runtime,
         strand: &mut Strand,

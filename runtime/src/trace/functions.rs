@@ -17,10 +17,23 @@ use crate::core::Runtime;
 impl Engine {
     /// Returns the op's job for the strand's payload, if a device does this op. Returns none for every other op.
     pub(super) fn function_job(&self, core: &Runtime, strand: &Strand, op: Op) -> Option<Box<Job>> {
+        let function = self.function(core, strand, op, strand.format)?;
+        let input = Input::heap(strand.payload.clone());
+        Some(Box::new(Job::new(Task::Function(function), input, self.maker.pool.take(0))))
+    }
+
+    /// Returns the op's function for a payload of this format, if a device does this op.
+    pub(super) fn function(
+        &self,
+        core: &Runtime,
+        strand: &Strand,
+        op: Op,
+        format: Format,
+    ) -> Option<Function> {
         let kind = kind(op).filter(|kind| core.has_kernel(kind.kernel()))?;
-        let function = match kind {
+        Some(match kind {
             FunctionKind::Serialize => {
-                let (schema, layout) = (Arc::clone(&self.schema), layout(strand.format));
+                let (schema, layout) = (Arc::clone(&self.schema), layout(format));
                 Function::new(kind, move |payload| {
                     kernels::serialize(schema.as_ref(), payload, layout).map_err(what)
                 })
@@ -31,7 +44,7 @@ impl Engine {
                     kernels::deserialize(schema.as_ref(), payload).map_err(what)
                 })
             }
-            FunctionKind::Rpc if is_received(strand.format) => Function::new(kind, unwrapped),
+            FunctionKind::Rpc if is_received(format) => Function::new(kind, unwrapped),
             FunctionKind::Rpc => {
                 let name = self.runs[strand.run].input.function.clone();
                 Function::new(kind, move |payload| Ok(kernels::call(&name, payload.clone())))
@@ -40,9 +53,7 @@ impl Engine {
                 let live = &self.runs[strand.run];
                 self.load_balance.function(&origin(strand, live))?
             }
-        };
-        let input = Input::heap(strand.payload.clone());
-        Some(Box::new(Job::new(Task::Function(function), input, self.maker.pool.take(0))))
+        })
     }
 
     /// Returns the next payload after the op's function has given `result`, and keeps what else the result says.
@@ -58,8 +69,8 @@ impl Engine {
         match op {
             Op::Rpc if is_received(strand.format) => {
                 let (name, arguments) = split(&result).ok_or_else(|| foreign(op))?;
-                self.runs[strand.run].function = Some(name);
-                Ok(arguments)
+                self.runs[strand.run].function = Some(name.to_owned());
+                Ok(result.slice_ref(arguments))
             }
             Op::LoadBalance => {
                 let picked = result.as_ref().try_into().map(u64::from_le_bytes);
@@ -106,11 +117,12 @@ fn unwrapped(message: &Bytes) -> Result<Bytes, &'static str> {
     Ok(result.freeze())
 }
 
-fn split(result: &Bytes) -> Option<(String, Bytes)> {
+/// Splits an unwrapped call into the name of its function and its arguments.
+pub(super) fn split(result: &[u8]) -> Option<(&str, &[u8])> {
     let length = u32::from_le_bytes(*result.first_chunk::<LENGTH_BYTES>()?) as usize;
     let end = LENGTH_BYTES.checked_add(length)?;
     let name = str::from_utf8(result.get(LENGTH_BYTES..end)?).ok()?;
-    Some((name.to_owned(), result.slice(end..)))
+    Some((name, &result[end..]))
 }
 
 fn what(malformed: Malformed) -> &'static str {
@@ -139,14 +151,13 @@ mod tests {
         for (name, arguments) in [("user.get", &b"{}"[..]), ("", b""), ("n\u{e9}", &[0, 255])] {
             let message = kernels::call(name, Bytes::copy_from_slice(arguments));
             let result = unwrapped(&message).expect("our own");
-            let expected = (name.to_owned(), Bytes::copy_from_slice(arguments));
-            assert_eq!(split(&result), Some(expected));
+            assert_eq!(split(&result), Some((name, arguments)));
         }
         assert!(unwrapped(&Bytes::from_static(&[0x0A, 0xFF])).is_err());
         for cut in
             [&b""[..], &[1, 0, 0], &[1, 0, 0, 0], &[255, 255, 255, 255, 9], &[1, 0, 0, 0, 255]]
         {
-            assert_eq!(split(&Bytes::copy_from_slice(cut)), None);
+            assert_eq!(split(cut), None);
         }
     }
 }

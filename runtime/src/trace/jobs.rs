@@ -153,10 +153,7 @@ pub fn given(finished: Finished, frame: Option<Header>) -> Result<Given, Cause> 
     let all = job.output_offset + result_bytes;
     match &job.task {
         Task::Compress { dialect, .. } => {
-            let encoding = Encoding::Compressed(dialect.codec);
-            let window_log2 = dialect.window_log2.unwrap_or(0);
-            let header =
-                Header::seal(WRITTEN, encoding, window_log2, NO_KEY, &job.input, result_bytes);
+            let header = frame_header(*dialect, &job.input, result_bytes);
             header.encode(&mut job.output);
             Ok(Given::Payload(job.output.freeze(0..all)))
         }
@@ -188,7 +185,14 @@ fn stored(job: &Job) -> Result<Bytes, Cause> {
     Ok(framed.into())
 }
 
-fn checked(header: &Header, original: Bytes) -> Result<Bytes, Cause> {
+/// Returns the header of the frame of a stream.
+pub(super) fn frame_header(dialect: Dialect, original: &[u8], stream_bytes: usize) -> Header {
+    let encoding = Encoding::Compressed(dialect.codec);
+    let window_log2 = dialect.window_log2.unwrap_or(0);
+    Header::seal(WRITTEN, encoding, window_log2, NO_KEY, original, stream_bytes)
+}
+
+pub(super) fn checked(header: &Header, original: Bytes) -> Result<Bytes, Cause> {
     if header.verify(NO_KEY, &original) {
         return Ok(original);
     }

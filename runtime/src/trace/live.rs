@@ -12,7 +12,7 @@ use units::Nanos;
 
 use super::error::TraceError;
 use super::input::{Ended, TraceInput};
-use super::memory::{Memory, Program};
+use super::memory::{Memory, Program, Step};
 use super::ports::Received;
 use crate::entry::Ticket;
 
@@ -109,6 +109,14 @@ pub(crate) enum State {
 impl Strand {
     pub(crate) fn program(&self) -> &Program {
         self.memory.program(self.program)
+    }
+
+    /// Returns the deadline of the step at which the strand is, counted from the start of the trace.
+    pub(crate) fn due(&self) -> Option<Nanos> {
+        match &self.program().steps[self.at] {
+            Step::Run { due, .. } => *due,
+            _ => None,
+        }
     }
 
     /// Creates a strand with the same payload on another path.

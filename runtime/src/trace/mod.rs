@@ -9,6 +9,7 @@
 
 mod advance;
 pub mod bson;
+mod chain;
 mod config;
 mod engine;
 mod error;

@@ -35,6 +35,7 @@ fn run(profiles: &[&str], dialect: Dialect) -> (Places, Vec<PathCount>) {
 async fn counted(rig: Rig) -> (Places, Vec<PathCount>) {
     let (metrics, jobs) = (rig.traces.metrics(), rig.runtime.metrics());
     let counts = all(rig).await;
+    println!("{:?}", jobs.chains());
     assert_eq!(counts.failed, 0);
     let mut places = Places::new();
     for what in Counted::all() {
@@ -85,6 +86,35 @@ fn the_accelerators_of_accelflow_run_every_op_alone() {
     let plain = Dialect::new(device::Codec::Deflate);
     let (places, _) = run(&["accelflow"], plain);
     assert_eq!(share_on_devices(&places), 1.0, "{places:?}");
+}
+
+/// The results and the counts of ops are the same with chains and without them, and only the trips differ.
+#[test]
+fn the_accelerators_of_accelflow_hand_payloads_over() {
+    let run = |chains| {
+        let profile = DeviceProfile::find("accelflow").expect("compiled in");
+        let device = Virtual::new(&profile, drivers::ENGINES, VirtualOptions::default());
+        let device: Arc<dyn Device> = Arc::new(device.expect("its engines are there"));
+        let mut config = config(vec![software(), device], Arc::new(SystemClock::new()));
+        config.job_timeout = Nanos::secs(60);
+        config.chains = chains;
+        with_runtime(
+            config,
+            trace::accelflow(),
+            |_| {},
+            |rig| async {
+                let jobs = rig.runtime.metrics();
+                let (places, _) = counted(rig).await;
+                (places, jobs.chains().iter().map(|count| count.chains).sum::<u64>())
+            },
+        )
+    };
+    let (with, chains) = run(true);
+    let (without, none) = run(false);
+    assert_eq!(with, without);
+    assert_eq!(none, 0);
+    // Every message that is sent or received has at least two ops in a row.
+    assert!(chains >= 20, "{chains}");
 }
 
 #[test]

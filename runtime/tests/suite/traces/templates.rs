@@ -50,6 +50,43 @@ fn on_a_device_that_fails_and_refuses() {
     assert!(counts.fallbacks > 10 && counts.failed == 0, "{counts:?}");
 }
 
+/// Every kind of fault, each once in a hundred jobs, also in the middle of chains. No result is wrong, because the
+/// templates check each of them.
+#[test]
+fn on_a_device_with_rare_faults_in_the_middle_of_chains() {
+    let plans = [
+        FaultPlan { fail_every: 100, ..FaultPlan::default() },
+        FaultPlan { break_every: 100, ..FaultPlan::default() },
+        FaultPlan { busy_every: 100, ..FaultPlan::default() },
+        FaultPlan { refuse_every: 100, ..FaultPlan::default() },
+        FaultPlan { lose_every: 100, ..FaultPlan::default() },
+        FaultPlan { hang_every: 100, ..FaultPlan::default() },
+        FaultPlan { fail_every: 97, break_every: 89, hang_every: 83, ..FaultPlan::default() },
+    ];
+    for plan in plans {
+        let case = format!("{plan:?}");
+        // A device that was lost, or hung, is not used for a while.
+        let chains_min = if plan.lose_every + plan.hang_every > 0 { 1 } else { 200 };
+        let devices = crate::traces::rig::devices(Some(faulty(plan)));
+        let mut config = crate::common::config(devices, Arc::new(SystemClock::new()));
+        config.job_timeout = Nanos::millis(20);
+        let run = async |rig: Rig| {
+            let mut counts = SMOOTH;
+            for _ in 0..8 {
+                counts.fallbacks = round(&rig).await;
+                counts.failed = failed(&rig.traces);
+            }
+            let chains = rig.runtime.metrics().chains();
+            let on_device = chains.iter().filter(|count| count.device != "software");
+            (counts, on_device.map(|count| count.chains).sum::<u64>())
+        };
+        let (counts, chains) =
+            crate::traces::rig::with_runtime(config, trace::accelflow(), |_| {}, run);
+        assert!(chains >= chains_min, "{case}: {chains} chains");
+        assert_eq!(counts.failed, 0, "{case}");
+    }
+}
+
 #[test]
 fn on_a_device_that_dies_with_jobs_in_flight() {
     for (loss, job_timeout) in [(Loss::Reported, Nanos::secs(60)), (Loss::Hang, Nanos::millis(5))] {
@@ -75,15 +112,21 @@ const JSON: &str =
     r#"{"user":7,"text":"words that repeat, words that repeat, words that repeat","x":0.5}"#;
 
 pub(crate) async fn all(rig: Rig) -> Counts {
-    requests(&rig).await;
-    responses(&rig).await;
-    cache_reads(&rig).await;
-    database_reads(&rig).await;
-    writes(&rig).await;
-    rpcs(&rig).await;
-    http(&rig).await;
+    let fallbacks = round(&rig).await;
+    Counts { fallbacks, failed: failed(&rig.traces) }
+}
+
+/// Runs every template once, and returns the number of jobs so far that went to software after a fault.
+async fn round(rig: &Rig) -> u64 {
+    requests(rig).await;
+    responses(rig).await;
+    cache_reads(rig).await;
+    database_reads(rig).await;
+    writes(rig).await;
+    rpcs(rig).await;
+    http(rig).await;
     rig.settled().await;
-    Counts { fallbacks: fallbacks(&rig.traces), failed: failed(&rig.traces) }
+    fallbacks(&rig.traces)
 }
 
 fn message(json: &str) -> Bytes {
