@@ -45,14 +45,37 @@ pub trait Follow: Send + Sync {
 pub struct Next {
     /// The op and its parameters.
     pub task: Task,
-    /// The part of the output before it that the op reads.
-    pub input: Range<usize>,
+    /// What the op reads.
+    pub input: NextInput,
     /// The buffer for the result. It holds what the caller wants in front of the result.
     pub output: Buffer,
     /// The number of bytes at the start of `output` that the device leaves to the caller.
     pub output_offset: usize,
     /// The dictionary, for a task whose codec needs one.
     pub dictionary: Option<Arc<Dictionary>>,
+}
+
+/// What an op of a chain reads.
+pub enum NextInput {
+    /// A part of the output before it.
+    Part(Range<usize>),
+    /// Bytes that were made from the result before it.
+    Made(Bytes),
+}
+
+impl From<Range<usize>> for NextInput {
+    fn from(part: Range<usize>) -> Self {
+        Self::Part(part)
+    }
+}
+
+impl NextInput {
+    fn len(&self) -> usize {
+        match self {
+            Self::Part(part) => part.len(),
+            Self::Made(bytes) => bytes.len(),
+        }
+    }
 }
 
 /// The ops that follow a job's own op, and those that are done.
@@ -223,7 +246,10 @@ impl Job {
         let filled = output.len();
         let whole = output.freeze(0..filled);
         let result = whole.slice(offset..offset + output_bytes);
-        let input = Input::in_memory(whole.slice(next.input), memory);
+        let input = match next.input {
+            NextInput::Part(part) => Input::in_memory(whole.slice(part), memory),
+            NextInput::Made(bytes) => Input::heap(bytes),
+        };
         chain.done.push(StepDone {
             task: std::mem::replace(&mut self.task, next.task),
             input: std::mem::replace(&mut self.input, input),
@@ -285,7 +311,7 @@ mod tests {
             let filled = output.len();
             (!self.ends).then(|| Next {
                 task: Task::Copy,
-                input: 0..filled,
+                input: (0..filled).into(),
                 output: self.pool.take(filled + 1),
                 output_offset: 1,
                 dictionary: None,

@@ -57,7 +57,7 @@ pub mod virtual_device;
 pub mod worker;
 
 pub use buffer::{Buffer, Input, Memory, MemoryBlock, MemoryId, Pool};
-pub use chain::{Chain, Follow, Next, StepDone};
+pub use chain::{Chain, Follow, Next, NextInput, StepDone};
 pub use cipher::{AssociatedData, ExpandedKey, Key, KeyName, Nonce, TAG_BYTES};
 pub use codec::{Codec, Dialect, Engine, EngineError, EngineFactory, Level};
 pub use dictionary::{Dictionary, DictionaryError, Train};

@@ -46,14 +46,18 @@ impl ChainKind {
         match (chain.first(), chain.follows()) {
             (Op::Compress, [follow]) if follow.op() == Op::Encrypt => Self::CompressEncrypt,
             (Op::Decrypt, [follow]) if follow.op() == Op::Decompress => Self::DecryptDecompress,
-            (Op::Decrypt, [.., last]) if last.op() == Op::Deserialize => Self::Receive,
-            (first, follows) if is_sent(first, follows) => Self::Send,
+            (Op::Decrypt, follows) if has(follows, Op::Deserialize) => Self::Receive,
+            (Op::Serialize, [.., last]) if last.op() == Op::Encrypt => Self::Send,
+            (_, follows @ [.., last])
+                if last.op() == Op::Encrypt && has(follows, Op::Serialize) =>
+            {
+                Self::Send
+            }
             _ => Self::Other,
         }
     }
 }
 
-fn is_sent(first: Op, follows: &[Arc<dyn Follow>]) -> bool {
-    let mut ops = std::iter::once(first).chain(follows.iter().map(|follow| follow.op()));
-    follows.last().is_some_and(|last| last.op() == Op::Encrypt) && ops.any(|op| op == Op::Serialize)
+fn has(follows: &[Arc<dyn Follow>], op: Op) -> bool {
+    follows.iter().any(|follow| follow.op() == op)
 }

@@ -36,7 +36,7 @@ impl Follow for Then {
         let bytes = self.task.output_bytes(filled - offset)?;
         Some(Next {
             task: self.task.clone(),
-            input: offset..filled,
+            input: (offset..filled).into(),
             output: self.pool.take(bytes),
             output_offset: 0,
             dictionary: None,

@@ -300,7 +300,13 @@ impl Follow for Sealed {
     fn prepare(&self, output: &mut Buffer, offset: usize) -> Option<Next> {
         let input = offset..output.len();
         let output = self.0.take(input.len() + TAG_BYTES);
-        Some(Next { task: sealing(), input, output, output_offset: 0, dictionary: None })
+        Some(Next {
+            task: sealing(),
+            input: input.into(),
+            output,
+            output_offset: 0,
+            dictionary: None,
+        })
     }
 
     fn message(&self) -> Option<Vec<u8>> {

@@ -461,6 +461,7 @@ impl Strand {
             format,
             fields: Fields::default(),
             join: None,
+            follows: Vec::new(),
             frame: None,
             early: None,
             state: State::Ready,

@@ -2,9 +2,11 @@
 //! next payload. A compressed payload is a frame (docs/format.md). An encrypted payload is its nonce, then the
 //! ciphertext and the tag. This module runs nothing.
 
+use std::ops::Range;
+
 use device::cipher::NONCE_BYTES;
 use device::{
-    AssociatedData, Dialect, Input, Job, Level, Outcome, Polynomial, Pool, TAG_BYTES, Task,
+    AssociatedData, Codec, Dialect, Input, Job, Level, Outcome, Polynomial, Pool, TAG_BYTES, Task,
 };
 use prost::bytes::Bytes;
 use store::frame::{Encoding, FrameVersion};
@@ -131,8 +133,7 @@ impl Maker {
             }
             Encoding::Compressed(codec) => codec,
         };
-        let window_log2 = (header.window_log2 != 0).then_some(header.window_log2);
-        let dialect = Dialect { window_log2, ..Dialect::new(codec) };
+        let dialect = stream_dialect(&header, codec);
         let task = Task::Decompress { dialect, original_bytes };
         let job = Job::new(task, Input::heap(stream), self.pool.take(original_bytes));
         Ok(Made::Stream(Box::new(job), header))
@@ -183,6 +184,25 @@ fn stored(job: &Job) -> Result<Bytes, Cause> {
     let header_bytes = header.encode(&mut framed);
     framed[header_bytes..].copy_from_slice(&job.input);
     Ok(framed.into())
+}
+
+/// Returns the header of a compressed payload, the place of its stream, and the stream's dialect. Returns none for any
+/// other payload.
+pub(super) fn compressed_stream(
+    payload: &[u8],
+    original_bytes_max: usize,
+) -> Option<(Header, Range<usize>, Dialect)> {
+    let Inspected::Frame { header, payload } = inspect(payload, original_bytes_max) else {
+        return None;
+    };
+    let Encoding::Compressed(codec) = header.encoding else { return None };
+    let dialect = stream_dialect(&header, codec);
+    header.dictionary_id.is_none().then_some((header, payload, dialect))
+}
+
+fn stream_dialect(header: &Header, codec: Codec) -> Dialect {
+    let window_log2 = (header.window_log2 != 0).then_some(header.window_log2);
+    Dialect { window_log2, ..Dialect::new(codec) }
 }
 
 /// Returns the header of the frame of a stream.

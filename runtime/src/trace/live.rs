@@ -2,6 +2,7 @@
 //! module contains only values.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use device::Job;
@@ -10,6 +11,7 @@ use store::Header;
 use trace::{Condition, Format};
 use units::Nanos;
 
+use super::chain::TraceFollow;
 use super::error::TraceError;
 use super::input::{Ended, TraceInput};
 use super::memory::{Memory, Program, Step};
@@ -87,6 +89,8 @@ pub(crate) struct Strand {
     pub(crate) fields: Fields,
     /// The innermost open fork whose arms join.
     pub(crate) join: Option<usize>,
+    /// What follows the op of the strand's job in its chain.
+    pub(crate) follows: Vec<Arc<TraceFollow>>,
     /// The frame of the stream that is being decompressed.
     pub(crate) frame: Option<Header>,
     /// The answer that arrived before the strand waited for it.
@@ -131,6 +135,7 @@ impl Strand {
             format: self.format,
             fields: self.fields.clone(),
             join: self.join,
+            follows: Vec::new(),
             frame: None,
             early: None,
             state: State::Ready,

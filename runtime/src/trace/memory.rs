@@ -1,6 +1,8 @@
 //! The trace memory: the registered traces as programs in which every name is an index. It never changes while one of
 //! its traces runs. Registering other traces creates another memory.
 
+use std::sync::Arc;
+
 use trace::{Base, Catalog, Condition, End, Format, Instruction, compile};
 use units::{Nanos, Op};
 
@@ -16,7 +18,7 @@ pub(crate) struct Program {
     pub(crate) takes: Format,
     pub(crate) steps: Vec<Step>,
     /// The fields that the program's branches read.
-    pub(crate) fields: Vec<String>,
+    pub(crate) fields: Arc<[String]>,
 }
 
 /// One instruction.
@@ -32,7 +34,7 @@ pub(crate) enum Step {
     },
     Trans(Base, Base),
     Branch {
-        condition: Condition,
+        condition: Arc<Condition>,
         on_false: usize,
     },
     Jump(usize),
@@ -58,7 +60,7 @@ impl Memory {
             let instructions = compile(trace);
             let steps = (0..instructions.len()).map(|at| step(&catalog, &instructions, at));
             let steps: Vec<Step> = steps.collect();
-            let fields = fields(&steps);
+            let fields = fields(&steps).into();
             Program { name: trace.name.clone(), takes: trace.takes, steps, fields }
         });
         let programs = programs.collect();
@@ -104,9 +106,10 @@ fn step(catalog: &Catalog, all: &[Instruction], at: usize) -> Step {
             Step::Run { op: *op, due: due(&all[at..]), is_first: at == 0 }
         }
         Instruction::Trans(from, to) => Step::Trans(*from, *to),
-        Instruction::Branch { condition, on_false } => {
-            Step::Branch { condition: condition.clone(), on_false: usize::from(*on_false) }
-        }
+        Instruction::Branch { condition, on_false } => Step::Branch {
+            condition: Arc::new(condition.clone()),
+            on_false: usize::from(*on_false),
+        },
         Instruction::Jump(to) => Step::Jump(usize::from(*to)),
         Instruction::Fork { arms, join } => Step::Fork {
             arms: arms.iter().copied().map(usize::from).collect(),
@@ -181,7 +184,7 @@ mod tests {
         let program = memory.program(0);
         assert!(program.awaits(2, &mut |_| true));
         assert!(!program.awaits(2, &mut |_| false));
-        assert_eq!(program.fields, ["f"]);
+        assert_eq!(program.fields[..], ["f".to_owned()]);
     }
 
     #[test]

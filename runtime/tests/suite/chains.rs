@@ -46,7 +46,7 @@ impl Follow for Then {
         output.extend(MARK);
         let output_offset = MARK.len();
         let task = self.task.clone();
-        Some(Next { task, input: 0..filled, output, output_offset, dictionary: None })
+        Some(Next { task, input: (0..filled).into(), output, output_offset, dictionary: None })
     }
 }
 

@@ -90,7 +90,7 @@ impl Follow for SealedStream {
         sealed.extend(&self.front);
         Some(Next {
             task: self.task.clone(),
-            input: form,
+            input: form.into(),
             output: sealed,
             output_offset: self.front.len(),
             dictionary: None,
@@ -161,7 +161,7 @@ impl Follow for OpenedFrame {
         let task = Task::Decompress { dialect: Dialect { codec, window_log2 }, original_bytes };
         Some(Next {
             task,
-            input: offset + payload.start..offset + payload.end,
+            input: (offset + payload.start..offset + payload.end).into(),
             output: self.memory.take(self.front_bytes + original_bytes)?,
             output_offset: self.front_bytes,
             dictionary: None,

@@ -360,7 +360,7 @@ impl Follow for Encrypt {
         let filled = output.len();
         Some(Next {
             task: self.0.clone(),
-            input: offset..filled,
+            input: (offset..filled).into(),
             output: Pool::heap(ByteCount(0)).take(filled + 16),
             output_offset: 0,
             dictionary: None,
