@@ -6,6 +6,7 @@ mod arithmetic;
 mod contradictions;
 mod discrepancies;
 mod figures;
+mod groups;
 mod orchestration;
 mod orders;
 mod page;

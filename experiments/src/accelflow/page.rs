@@ -6,6 +6,7 @@ use sim::accelflow::SCENARIOS;
 
 use super::discrepancies;
 use super::figures::{self, Service};
+use super::groups;
 use super::orders::{BESIDE, SORTED};
 use super::row_index::{RowIndex, ends};
 use crate::base::agreement;
@@ -14,7 +15,7 @@ use crate::base::rows::{Kind, Row, Rows};
 
 /// Adds the rows that count how many predictions agree, and returns the page.
 pub(super) fn report(rows: &mut Rows, services: &[Service]) -> Report {
-    let agreement = agreement::section(&mut rows.rows, |row| figures::of_row(&row.id));
+    let agreement = agreement::section(&mut rows.rows, groups::groups, groups::number);
     let rows = &*rows;
     let more = [
         ("measured", "nothing: simulated, the same on any machine".to_owned()),

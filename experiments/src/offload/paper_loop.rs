@@ -304,7 +304,7 @@ impl PaperLoop {
 
 /// Returns the group to which a predicted row belongs, for the table of agreement: the part of the loop, and the number
 /// of requests in flight.
-pub(super) fn of_row(id: &str) -> String {
+pub(super) fn group(id: &str) -> String {
     let parts: Vec<&str> = id.split('.').collect();
     match parts.as_slice() {
         ["paper_loop", "in_flight", .., in_flight] => {
@@ -312,6 +312,16 @@ pub(super) fn of_row(id: &str) -> String {
         }
         ["paper_loop", part, ..] => format!("sections 4.2 to 4.4, {part}"),
         _ => "others".to_owned(),
+    }
+}
+
+/// Returns the name of the published number that a row predicts: the metric and the workload. The paper has one number
+/// for each, which every number of requests in flight and every part of the loop predicts.
+pub(super) fn number(id: &str) -> String {
+    let parts: Vec<&str> = id.split('.').collect();
+    match parts.as_slice() {
+        ["paper_loop", _, metric, workload, ..] => format!("{metric}.{workload}"),
+        _ => id.to_owned(),
     }
 }
 
@@ -447,6 +457,18 @@ mod tests {
     fn ours(paper: &PaperLoop, id: &str) -> f64 {
         let row = paper.rows.iter().find(|row| row.id == id);
         row.and_then(|row| row.ours).expect(id)
+    }
+
+    #[test]
+    fn every_number_in_flight_predicts_the_same_published_number() {
+        for id in [
+            "paper_loop.in_flight.throughput.cache1.1",
+            "paper_loop.in_flight.throughput.cache1.100",
+            "paper_loop.poll.throughput.cache1.interval_1000ns",
+        ] {
+            assert_eq!(number(id), "throughput.cache1", "{id}");
+        }
+        assert_eq!(group("paper_loop.in_flight.throughput.cache1.1"), "section 4.2.1, 1 in flight");
     }
 
     #[test]
