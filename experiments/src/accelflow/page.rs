@@ -4,6 +4,7 @@
 use report::{Column, Report, Section, Table};
 use sim::accelflow::SCENARIOS;
 
+use super::causes::CAUSE;
 use super::discrepancies;
 use super::figures::{self, Service};
 use super::groups;
@@ -145,7 +146,10 @@ fn by_service(rows: &RowIndex<'_>, services: &[Service]) -> Table {
             let row = rows.row(&format!("order.{scenario}.{}", service.to_lowercase()));
             row.and_then(|row| row.reason.clone()).unwrap_or_default()
         });
-        let parts = reasons.each_ref().map(|reason| reason.split_once(BESIDE));
+        let parts = reasons.each_ref().map(|reason| {
+            let (order, _) = reason.split_once(CAUSE).unwrap_or((reason, ""));
+            order.split_once(BESIDE)
+        });
         let published = parts.iter().flatten().next().map_or("", |(_, published)| *published);
         let ours = |index: usize| match parts[index] {
             Some((ours, _)) => ours.to_owned(),

@@ -28,6 +28,7 @@ impl Runner {
         reports.ablation();
         reports.orders();
         reports.events();
+        reports.stages();
         Ok(())
     }
 }
@@ -116,6 +117,19 @@ impl ScenarioReports<'_> {
         self.runner.add(id, &what, "%", fitted(self.scenario), pair, reason);
     }
 
+    /// Adds how busy the servers of every architecture are, which shows where requests wait.
+    fn stages(&self) {
+        for (architecture, report) in &self.reports {
+            for (name, fact) in STAGES {
+                let id =
+                    format!("{}.{name}", row_id("stage", self.scenario, architecture.name(), None));
+                let busy = report.fact(fact).map(|share| scaled(share, 100.0));
+                let what = format!("share of the time in which {name} work");
+                self.runner.add(&id, &what, "%", Kind::Predicted, (busy, None), None);
+            }
+        }
+    }
+
     /// Adds the share of ops that fall back to a core, the only event of section VII-B6 that follows from the model.
     fn events(&self) {
         let Some(report) = self.report(Architecture::AccelFlow) else { return };
@@ -128,5 +142,11 @@ impl ScenarioReports<'_> {
     }
 }
 
+/// The servers whose work is shown, each with its fact in a report. TCP's PEs are the busiest.
+const STAGES: [(&str, &str); 3] = [
+    ("cores", "cores.utilisation"),
+    ("manager", "manager.utilisation"),
+    ("tcp", "tcp.utilisation"),
+];
 const OVERFLOW: &str =
     "the size of the overflow area is not published: hardware.overflow_entries is assumed";

@@ -1,7 +1,7 @@
-//! The branches of traces. A request takes each branch by itself: its payload's field has the value of the service's most
-//! common path with a stated probability, and the other value otherwise. The compiler turns a chain of traces into one way
-//! for each combination of outcomes, and a request draws its way where the chain begins. What it finds is the same as if
-//! each dispatcher drew, because a branch only changes what follows it.
+//! The branches of traces. A request takes each branch by itself: its payload's field has the value of the service's
+//! most common path with a stated probability, and the other value otherwise. The compiler turns a chain of traces into
+//! one way for each combination of outcomes, and a request draws its way where the chain begins. The effect is the same
+//! as if each dispatcher drew, because a branch only changes what follows it.
 
 use super::program::Step;
 
@@ -105,8 +105,8 @@ pub(super) fn chosen(ways: &[Way], key: u64, at: u16) -> u16 {
     way.expect("a choice has ways").start
 }
 
-/// The time that passes along the steps of a program. Ways exclude each other, so the time behind a choice is the mean of
-/// the ways that lead there.
+/// The time that passes along the steps of a program. Ways exclude each other, so the time behind a choice is the mean
+/// of the ways that lead there.
 #[derive(Debug, Default)]
 pub(super) struct Passed {
     pub(super) ps: f64,
