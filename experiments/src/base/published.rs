@@ -108,7 +108,7 @@ mod tests {
     fn recorded_predictions_that_are_off_have_a_cause() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/results/2c");
         let mut off = 0;
-        for name in ["accelflow", "accelflow_quick", "arcalis_model", "runtime_paper"] {
+        for name in ["accelflow", "arcalis_model", "runtime_paper"] {
             let path = folder.join(format!("{name}.json"));
             let text = std::fs::read_to_string(&path).expect("recorded");
             let record: Value = serde_json::from_str(&text).expect("JSON");
