@@ -90,6 +90,10 @@ fn reason(kind: Kind, metric: &str, published: f64, ours: Option<f64>) -> Option
     if metric == "freed" {
         return Some(FREED.to_owned());
     }
+    if metric == "break_even" && kind == Kind::Computed && ours.is_some_and(|ours| ours > published)
+    {
+        return Some(ASSUMED_SIZES.to_owned());
+    }
     if !ours.is_some_and(|ours| prints_alike(published, ours)) {
         return Some("not equal to every printed digit".to_owned());
     }
@@ -103,6 +107,10 @@ fn reason(kind: Kind, metric: &str, published: f64, ours: Option<f64>) -> Option
 /// The reason why the freed cycles deviate.
 const FREED: &str = "the published number was observed, ours follows from the estimate; cause, calculated: the model \
      overestimates this case's gain as well, and the measured 14 % free 12.3 %";
+
+/// The reason why the break-even of AES-NI deviates.
+const ASSUMED_SIZES: &str = "cause, calculated: C_b is not printed; by the assumed sizes it is 10.6 cycles a byte, and \
+     1 B pays from 15.6 cycles a byte on, 6/5 of o0 + L";
 
 /// Returns whether two numbers agree in every printed digit. The paper truncates: it prints 15.7756 % as 15.7 %.
 fn prints_alike(published: f64, ours: f64) -> bool {
@@ -194,16 +202,24 @@ mod tests {
         let mut rows = Rows::new("accelerometer", &Machine::here(), "nothing is measured");
         assert!(add(&mut rows).is_ok());
         let differ = rows.rows.iter().filter(|row| row.reason.is_some());
-        let differ = differ.filter(|row| !row.id.starts_with("freed."));
+        // Neither the freed cycles nor AES-NI's cost of a byte follow from printed inputs.
+        let apart = ["freed.aes_ni", "break_even.cache1_encryption_sizes"];
+        let differ = differ.filter(|row| !apart.contains(&row.id.as_str()));
         let differ: Vec<&Row> = differ.filter(|row| row.kind != Kind::Calibrated).collect();
         assert!(differ.is_empty(), "{differ:#?}");
         let freed = rows.rows.iter().filter(|row| row.id.starts_with("freed."));
         let freed: Vec<f64> = freed.filter_map(|row| row.ours).collect();
         assert!(freed.len() == 1 && (freed[0] - 13.63).abs() < 0.01, "{freed:?}");
-        assert_eq!(equal(&rows), rows.rows.len() - 1, "all but the cycles that were observed");
+        assert_eq!(equal(&rows), rows.rows.len() - 2, "all but those two");
+        let aes = rows.rows.iter().find(|row| row.id == "break_even.cache1_encryption_sizes");
+        assert_eq!(aes.and_then(|row| row.ours), Some(2.0));
         // These are 3 case studies with their errors and one with freed cycles, 7 speedups, 6 latency reductions, 3
-        // ideals, 3 values of n and 2 break-evens, and 3 speedups and values of n by size.
-        assert_eq!(rows.rows.len(), 34);
+        // ideals, 3 values of n and 2 break-evens, and 3 values of n and one break-even by size.
+        assert_eq!(rows.rows.len(), 32);
+        // Each speedup that the paper prints has one row.
+        let by_size = rows.rows.iter().filter(|row| row.id.ends_with("_sizes"));
+        assert!(by_size.clone().all(|row| !row.id.starts_with("speedup.")));
+        assert_eq!(by_size.count(), 4);
         let kind = |id: &str| rows.rows.iter().find(|row| row.id == id).map(|row| row.kind);
         assert_eq!(kind("break_even.compression_off_chip_sync"), Some(Kind::Calibrated));
         assert_eq!(kind("speedup.aes_ni"), Some(Kind::Computed));

@@ -280,43 +280,6 @@ pub(super) fn relief(rows: &RowIndex<'_>) -> Vec<Figure> {
     }]
 }
 
-/// Returns the figure or section to which a row belongs, and its scenario, for the table of agreement.
-pub(super) fn of_row(id: &str) -> String {
-    let parts: Vec<&str> = id.split('.').collect();
-    let has = |start: &str| parts.iter().any(|part| part.starts_with(start));
-    let figure = match parts[0] {
-        "p99" | "p99_growth" | "mean" if has("chiplets") => "figure 18",
-        "p99" | "p99_growth" | "mean" | "deadline_misses" | "encrypt_fallback_share"
-            if has("pes_") =>
-        {
-            "figure 19"
-        }
-        "p99" | "p99_reduction" if has("load_") => "figure 12",
-        "p99" if ["per_type_queues", "direct", "control_flow"].iter().any(|step| has(step)) => {
-            "figure 13"
-        }
-        "p99" => "figure 11, P99",
-        "mean" => "figure 11, mean",
-        "p99_reduction" | "mean_reduction" => "figure 11, reductions",
-        "ablation_reduction" => "figure 13",
-        "order" | "pair" | "p99_margin" | "accelflow_best" | "order_as_published" => {
-            "figure 11, order"
-        }
-        "max_throughput" | "max_throughput_ratio" if !has("relief_apps") => "figure 14",
-        "mean_throughput" | "mean_throughput_ratio" => "figure 14",
-        "throughput_ratio" | "max_throughput" | "max_throughput_ratio" => "figure 15",
-        "throughput_loss" => "figure 19",
-        "overhead" if has("unloaded") => "figure 17",
-        "overhead" => "figure 3",
-        "utilisation" => "section VII-B4",
-        _ => "others",
-    };
-    match SCENARIOS.iter().find(|scenario| parts.contains(scenario)) {
-        Some(scenario) => format!("{figure}, {scenario}"),
-        None => figure.to_owned(),
-    }
-}
-
 /// Returns an architecture's name in the form that row ids contain.
 fn id(name: &str) -> String {
     name.replace('-', "_")
@@ -359,26 +322,4 @@ fn published_and_ours(
 
 fn bars(title: &str, label: &str, names: &[&str], series: Vec<BarSeries>) -> Panel {
     Panel::groups(title, label, names.iter().map(|name| Category::new(*name)), series)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_belong_to_their_figures() {
-        for (id, figure) in [
-            ("p99.steady.relief.login", "figure 11, P99, steady"),
-            ("p99.window.per_type_queues.login", "figure 13, window"),
-            ("p99.production.accelflow", "figure 11, P99, production"),
-            ("p99.steady.accelflow.chiplets_6.cycles_20", "figure 18, steady"),
-            ("mean_reduction.window.cohort", "figure 11, reductions, window"),
-            ("max_throughput_ratio.steady.relief", "figure 14, steady"),
-            ("throughput_ratio.relief_apps.gru", "figure 15"),
-            ("overhead.cpu_centric.load_20000", "figure 3"),
-            ("overhead.relief.unloaded", "figure 17"),
-        ] {
-            assert_eq!(of_row(id), figure, "{id}");
-        }
-    }
 }

@@ -3,9 +3,11 @@
 //! fitted here.
 
 mod arithmetic;
+mod causes;
 mod contradictions;
 mod discrepancies;
 mod figures;
+mod groups;
 mod orchestration;
 mod orders;
 mod page;
@@ -45,6 +47,7 @@ pub fn run(options: &Simulation, session: &Session) -> Result<(), Problem> {
     let (simulated, checkpoint) = runner.rows()?;
     rows.rows.extend(simulated);
     rows.rows.extend(unreachable::rows(&published));
+    causes::explain(&mut rows.rows);
     let report = page::report(&mut rows, &services(&steady));
     session.say(rows.rows.iter().map(Row::line));
     session.say([agreement::line(&rows.rows)]);
@@ -78,6 +81,12 @@ mod tests {
         all.extend(contradictions::rows(&steady, &published));
         all.extend(runner.short_rows().unwrap_or_else(|_| panic!("the committed scenarios run")));
         all.extend(unreachable::rows(&published));
+        causes::explain(&mut all);
+        let off = all.iter().filter(|row| causes::is_off(row));
+        for row in off {
+            let reason = row.reason.as_deref().unwrap_or_default();
+            assert!(reason.contains("cause, ") && !reason.contains("not known"), "{}", row.id);
+        }
         let ids: BTreeSet<&str> = all.iter().map(|row| row.id.as_str()).collect();
         assert_eq!(ids.len(), all.len(), "every row has a unique id");
         for row in &all {

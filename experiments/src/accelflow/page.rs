@@ -4,8 +4,10 @@
 use report::{Column, Report, Section, Table};
 use sim::accelflow::SCENARIOS;
 
+use super::causes::CAUSE;
 use super::discrepancies;
 use super::figures::{self, Service};
+use super::groups;
 use super::orders::{BESIDE, SORTED};
 use super::row_index::{RowIndex, ends};
 use crate::base::agreement;
@@ -14,7 +16,7 @@ use crate::base::rows::{Kind, Row, Rows};
 
 /// Adds the rows that count how many predictions agree, and returns the page.
 pub(super) fn report(rows: &mut Rows, services: &[Service]) -> Report {
-    let agreement = agreement::section(&mut rows.rows, |row| figures::of_row(&row.id));
+    let agreement = agreement::section(&mut rows.rows, groups::groups, groups::number);
     let rows = &*rows;
     let more = [
         ("measured", "nothing: simulated, the same on any machine".to_owned()),
@@ -144,7 +146,10 @@ fn by_service(rows: &RowIndex<'_>, services: &[Service]) -> Table {
             let row = rows.row(&format!("order.{scenario}.{}", service.to_lowercase()));
             row.and_then(|row| row.reason.clone()).unwrap_or_default()
         });
-        let parts = reasons.each_ref().map(|reason| reason.split_once(BESIDE));
+        let parts = reasons.each_ref().map(|reason| {
+            let (order, _) = reason.split_once(CAUSE).unwrap_or((reason, ""));
+            order.split_once(BESIDE)
+        });
         let published = parts.iter().flatten().next().map_or("", |(_, published)| *published);
         let ours = |index: usize| match parts[index] {
             Some((ours, _)) => ours.to_owned(),

@@ -63,7 +63,10 @@ pub(super) fn attachments(runner: &Runner, rows: &mut Vec<Row>) -> Result<(), Pr
     };
     let (least, _) = ends(WORKLOADS.map(steps))?;
     let what = "sections I and VI-D: the nearer the faster, for every workload";
-    rows.push(ordered("order.attachment", what, [Ok(0.0), Ok(least)], |none, step| none < step)?);
+    let order = ordered("order.attachment", what, [Ok(0.0), Ok(least)], |none, step| none < step)?;
+    rows.push(
+        order.by(Kind::Calibrated).because("follows from any latency: more of it takes longer"),
+    );
     let (least, _) =
         ends(WORKLOADS.map(|workload| {
             runner.speedup(&Case::new(workload).with(super::sensitivity::NEAR, 700))

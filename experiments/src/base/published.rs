@@ -102,4 +102,28 @@ mod tests {
         }
         assert!(compared > 500, "{compared}");
     }
+
+    /// The records of today's kinds of rows; others are older.
+    #[test]
+    fn recorded_predictions_that_are_off_have_a_cause() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/results/2c");
+        let mut off = 0;
+        for name in ["accelflow", "arcalis_model", "runtime_paper"] {
+            let path = folder.join(format!("{name}.json"));
+            let text = std::fs::read_to_string(&path).expect("recorded");
+            let record: Value = serde_json::from_str(&text).expect("JSON");
+            for row in record["rows"].as_array().expect("rows") {
+                let numbers = row["published"].as_f64().zip(row["ours"].as_f64());
+                let Some((published, ours)) = numbers.filter(|_| row["kind"] == "predicted") else {
+                    continue;
+                };
+                if published != ours && (ours / published - 1.0).abs() > 0.1 {
+                    off += 1;
+                    let reason = row["reason"].as_str().unwrap_or_default();
+                    assert!(reason.contains("cause, "), "{name}: {}: {reason}", row["id"]);
+                }
+            }
+        }
+        assert!(off > 500, "{off}");
+    }
 }

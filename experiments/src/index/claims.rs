@@ -121,9 +121,9 @@ const ACCELEROMETER: [Claim; 10] = [
 ];
 
 const ACCELFLOW: [Claim; 22] = [
-    claim("predictions within 10 % of the published number", "agreement.within_10.all"),
-    claim("predictions within 50 %", "agreement.within_50.all"),
-    claim("predictions with a published number", "agreement.rows.all"),
+    claim("published numbers that are predicted", "agreement.numbers.all"),
+    claim("of these predicted to 10 %", "agreement.within_10.all"),
+    claim("of these predicted to 50 %", "agreement.within_50.all"),
     claim("P99 below Non-acc, published inputs", "p99_reduction.steady.non_acc"),
     claim("P99 below CPU-Centric, published inputs", "p99_reduction.steady.cpu_centric"),
     claim("P99 below RELIEF, published inputs", "p99_reduction.steady.relief"),

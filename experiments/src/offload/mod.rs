@@ -149,7 +149,12 @@ pub fn run(options: &Options, session: &Session) -> Result<(), Problem> {
     }
     session.progress.end();
     session.say(summary(&rows));
-    sections.insert(0, agreement::section(&mut rows.rows, |row| paper_loop::of_row(&row.id)));
+    let agreement = agreement::section(
+        &mut rows.rows,
+        |row| vec![paper_loop::group(&row.id)],
+        |row| Some(paper_loop::number(&row.id)),
+    );
+    sections.insert(0, agreement);
     session.write(&rows, "runtime.html", &report(&setup.plan, &rows, sections))
 }
 

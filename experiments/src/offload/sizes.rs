@@ -134,6 +134,39 @@ impl<'a> Measurements<'a> {
             rows.add(id, what, "ratio", self.class_spread(variant), devices(), None);
         }
         self.write_crossings(rows);
+        self.write_setups(rows);
+    }
+
+    /// Adds the ends of the setup times that chapter 2 states, and what it says of the ARM cores' software.
+    fn write_setups(&self, rows: &mut Rows) {
+        for (id, ends) in [(BLUEFIELD, [0.36, 2.8]), (ON_CHIP, [1.0, 11.0])] {
+            let variant = self.variant(id);
+            let setup: Part = |split| split.setup_us;
+            let sizes = self.sizes.iter();
+            let all: Vec<Vec<f64>> =
+                sizes.map(|size| self.values(variant, PayloadClass::Html, *size, setup)).collect();
+            let runs = all.iter().map(Vec::len).min().unwrap_or(0);
+            let of_run = |run: usize| Spread::from_values(all.iter().map(|times| times[run]));
+            let spreads: Vec<Spread> = (0..runs).filter_map(of_run).collect();
+            for (end, published) in ["least", "most"].into_iter().zip(ends) {
+                let is_least = end == "least";
+                let values =
+                    spreads.iter().map(|spread| if is_least { spread.low } else { spread.high });
+                let id = format!("setup_{end}.{id}");
+                let what = format!("{}: setup, html, the {end} of all sizes", variant.name);
+                let input = Some("an input of the profile".to_owned());
+                let row = Row::from_values(id, what, "us", values, variant.virtuals(), input);
+                let row = published::beside(row.by(Kind::Calibrated), published, HASHES);
+                rows.rows.push(row);
+            }
+        }
+        rows.rows.push(Row::unreachable(
+            "order.on_chip.arm_software",
+            "chapter 2: on-chip offload is quicker than software on the ARM cores, for all data and sizes",
+            Some(1.0),
+            "1",
+            "missing: ISA-L's times on the ARM cores; figure 2.2 shows them and the text has no number",
+        ));
     }
 
     fn write_crossings(&self, rows: &mut Rows) {
@@ -466,6 +499,9 @@ impl Crossing {
     }
 }
 
+/// The reason why an emulated setup takes longer than the profile's.
+const HASHES: &str = "cause, by design: the emulation hashes the whole value while it submits, to find its result, and \
+     reads the clock";
 /// The size at which the published profiles have the same latency, as the median over the classes of data.
 const CALIBRATED: ByteCount = ByteCount(256);
 
@@ -548,6 +584,20 @@ mod tests {
         assert!(off.contains("meet at 256B") && off.contains("is +0.20 us"), "{off}");
         let both = row("off_chip_over_on_chip.from_8KiB");
         assert_eq!(both.devices, ["virtual-bluefield2"], "the stand-in has the same device");
+    }
+
+    #[test]
+    fn stated_setups_are_inputs_and_software_of_arm_cores_is_out_of_reach() {
+        let setup = [Platform::published(), Platform::own_codec()];
+        let setup = setup.map(|platform| platform.expect("its profiles ship"));
+        let found = found(&setup, &[(BLUEFIELD, [3.0, 3.1, 4.0]), (ON_CHIP, [3.0, 3.1, 4.0])]);
+        let mut rows = Rows::new("runtime", &Machine::here(), "idle");
+        found.write_setups(&mut rows);
+        let [setups @ .., arm] = rows.rows.as_slice() else { panic!("no rows") };
+        let published: Vec<f64> = setups.iter().filter_map(|row| row.published).collect();
+        assert_eq!(published, [0.36, 2.8, 1.0, 11.0]);
+        assert!(setups.iter().all(|row| row.kind == Kind::Calibrated && row.reason.is_some()));
+        assert_eq!(arm.kind, Kind::Unreachable);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Demand {
         match step {
             Step::Core { ps, submits_ps } => self.cores += per_ps * (ps + submits_ps),
             Step::Op(op) => self.op(op, per_ps, large_share(model, op.next.unwrap_or(op.kind))),
-            Step::Fork { .. } | Step::Notify | Step::Arrive | Step::Done => {}
+            _ => {}
         }
     }
 

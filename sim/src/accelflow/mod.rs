@@ -3,6 +3,7 @@
 //! `queues/`. A model is a function of a specification, an architecture and the traces. The specification reads no
 //! files and gives the source of every number.
 
+mod branches;
 mod cores;
 mod counts;
 mod demand;
@@ -24,6 +25,7 @@ pub use spec::Spec;
 
 use trace::Catalog;
 
+use branches::Way;
 use ids::ByKind;
 use program::{Program, Step};
 use queues::Queues;
@@ -180,6 +182,11 @@ fn flat(programs: &[Program]) -> Result<(Vec<Step>, Vec<u16>), String> {
                 arms: arms.iter().map(|arm| start + arm).collect(),
                 join: start + join,
             },
+            Step::Choose { ways, join } => Step::Choose {
+                ways: ways.iter().map(|way| Way { start: start + way.start, ..*way }).collect(),
+                join: start + join,
+            },
+            Step::Jump(to) => Step::Jump(start + to),
             other => other.clone(),
         }));
     }
@@ -256,7 +263,7 @@ mod tests {
     }
 
     /// Returns the error of a scenario with a value that cannot be used.
-    fn over_text(scenario: &str, key: &str, value: &str) -> String {
+    pub(super) fn over_text(scenario: &str, key: &str, value: &str) -> String {
         let text = builtin(scenario).expect("compiled in");
         let open = |name: &str| builtin(name).map(str::to_owned).ok_or_else(|| name.to_owned());
         let mut entries = Entries::read(scenario, text, &open).expect("valid");

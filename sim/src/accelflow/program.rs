@@ -1,10 +1,12 @@
 //! Compiles the path of a service to a flat list of steps. A step says what a request does, how long this
-//! takes, and which component does the work before the next step. The flags of the path decide the branches
-//! at compile time, so the list has no branches. The model adds the cost of the branches.
+//! takes, and which component does the work before the next step. The flags of the path are the most common outcomes of
+//! its branches. Where a branch may have another outcome, the list has a choice between ways (`branches.rs`). The model
+//! adds the cost of the branches.
 
 use trace::{Catalog, End, Instruction, Stage, compile};
 use units::Op;
 
+use super::branches::{Branches, Outcomes, Passed, Way, ways};
 use super::ids::Kind;
 use super::orchestrators::{Glue, Handoff, Orchestrator, Via};
 use super::spec::{APP, Service, Spec, category};
@@ -14,7 +16,7 @@ use crate::Picos;
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) steps: Vec<Step>,
-    /// The number of times that a request executes each step.
+    /// The mean number of times that a request executes each step.
     pub(super) times: Vec<f64>,
 }
 
@@ -28,6 +30,10 @@ pub(super) enum Step {
     Fork { arms: Vec<u16>, join: u16 },
     /// Notifies a core. This step is an arm of a fork that contains no op.
     Notify,
+    /// The request draws one of several ways, which lead to `join` or to the end of its part.
+    Choose { ways: Vec<Way>, join: u16 },
+    /// The request continues at this step.
+    Jump(u16),
     /// A part of the request is done.
     Arrive,
     /// The request is done.
@@ -74,6 +80,13 @@ struct Compiler<'a> {
     parallel: f64,
     /// The index of the first step of the innermost fork arm. Ops before it do not belong to the arm.
     arm: usize,
+    branches: &'a Branches,
+    /// The outcomes of the branches on the way that is being compiled.
+    outcomes: Outcomes,
+    /// Whether an unusual outcome has ended the request's part.
+    is_over: bool,
+    /// The jumps to the end of the request's part, whose index is not yet known.
+    exits: Vec<usize>,
 }
 
 /// Returns the program of `service`.
@@ -90,9 +103,19 @@ pub(super) fn program(
     let path = catalog.service(&service.name).map(|found| found.path.as_slice());
     let path = path.ok_or_else(|| format!("there is no service {}", service.name))?;
     let (steps, times) = (Vec::new(), Vec::new());
-    let mut compiler = Compiler { catalog, steps, times, parallel: 1.0, arm: 0 };
+    let mut compiler = Compiler {
+        catalog,
+        steps,
+        times,
+        parallel: 1.0,
+        arm: 0,
+        branches: &spec.branches,
+        outcomes: Outcomes::common(),
+        is_over: false,
+        exits: Vec::new(),
+    };
     compiler.stages(path)?;
-    compiler.push(Step::Done);
+    compiler.end_part(Step::Done)?;
     let mut program = Program { steps: compiler.steps, times: compiler.times };
     program.spread(service, spec);
     program.orchestrate(spec, orchestrator);
@@ -122,15 +145,65 @@ impl Compiler<'_> {
                     let fork = self.push(Step::Fork { arms: Vec::new(), join: 0 });
                     let arms = vec![self.here()?; *times as usize];
                     let outside = self.parallel;
+                    let exits = std::mem::take(&mut self.exits);
                     self.parallel *= f64::from(*times);
                     self.stages(path)?;
-                    self.push(Step::Arrive);
-                    self.parallel = outside;
+                    self.end_part(Step::Arrive)?;
+                    (self.parallel, self.exits) = (outside, exits);
                     self.steps[fork] = Step::Fork { arms, join: self.here()? };
                 }
-                Stage::Run { trace, with } => self.run(trace, with, None, &mut rest)?,
+                Stage::Run { trace, with } => self.chain(trace, with, &mut rest)?,
             }
         }
+        Ok(())
+    }
+
+    /// Adds the last step of the request or of a part of it.
+    fn end_part(&mut self, last: Step) -> Result<(), String> {
+        let end = self.here()?;
+        for exit in self.exits.drain(..) {
+            self.steps[exit] = Step::Jump(end);
+        }
+        self.push(last);
+        Ok(())
+    }
+
+    /// Adds the steps of a trace and of those that receive the answers to its messages. If branches may have several
+    /// outcomes, the request draws one of several ways.
+    fn chain(&mut self, trace: &str, with: &[String], rest: &mut &[Stage]) -> Result<(), String> {
+        let (first, stages) = (self.steps.len(), *rest);
+        self.outcomes = Outcomes::common();
+        self.run(trace, with, None, rest)?;
+        if !self.outcomes.vary() {
+            return Ok(());
+        }
+        self.steps.truncate(first);
+        self.times.truncate(first);
+        self.push(Step::Choose { ways: Vec::new(), join: 0 });
+        // The other ways pass over the stages that only the most common way runs.
+        let consumed = &stages[..stages.len() - rest.len()];
+        let (mut found, mut jumps) = (Vec::new(), Vec::new());
+        let mut next = Some(Outcomes::common());
+        while let Some(outcomes) = next {
+            if found.len() == WAYS_MAX {
+                return Err(format!("the branches of {trace} give more than {WAYS_MAX} ways"));
+            }
+            (self.outcomes, self.is_over) = (outcomes, false);
+            let start = self.here()?;
+            let mut left = consumed;
+            self.run(trace, with, None, &mut left)?;
+            let jump = self.push(Step::Jump(0));
+            let jumps = if self.is_over { &mut self.exits } else { &mut jumps };
+            jumps.push(jump);
+            let probability = self.outcomes.probability();
+            let steps = &mut self.times[usize::from(start)..];
+            steps.iter_mut().for_each(|times| *times *= probability);
+            found.push((probability, start));
+            next = std::mem::replace(&mut self.outcomes, Outcomes::common()).following();
+        }
+        let join = self.here()?;
+        jumps.into_iter().for_each(|jump| self.steps[jump] = Step::Jump(join));
+        self.steps[first] = Step::Choose { ways: ways(&found), join };
         Ok(())
     }
 
@@ -169,7 +242,11 @@ impl Compiler<'_> {
                 }
                 Instruction::Branch { condition, on_false } => {
                     self.last(last, |op| op.branches += 1);
-                    let mut read = |field: &str| u32::from(with.iter().any(|flag| flag == field));
+                    let (branches, outcomes) = (self.branches, &mut self.outcomes);
+                    let mut read = |field: &str| {
+                        let usual = with.iter().any(|flag| flag == field);
+                        u32::from(usual == outcomes.next(branches.common(field)))
+                    };
                     if !condition.holds(&mut read) {
                         at = usize::from(*on_false);
                     }
@@ -191,6 +268,7 @@ impl Compiler<'_> {
                 }
                 Instruction::End(End::Tail(trace)) => {
                     self.last(last, |op| op.tail = true);
+                    self.is_over |= trace == ERROR && self.outcomes.leave_the_common_path();
                     return self.run(trace, with, last, rest);
                 }
                 Instruction::End(End::Await { trace, .. }) => {
@@ -218,6 +296,10 @@ impl Compiler<'_> {
             Some((Stage::Run { trace, with }, after)) if trace == awaited => {
                 *rest = after;
                 self.run(trace, with, last, rest)
+            }
+            _ if self.outcomes.leave_the_common_path() => {
+                let usual = USUAL.map(str::to_owned);
+                self.run(awaited, &usual, last, rest)
             }
             _ => Err(format!("a trace waits for {awaited}, which the path does not run next")),
         }
@@ -278,7 +360,12 @@ impl Step {
         match self {
             Step::Core { .. } => Some(APP),
             Step::Op(op) => Some(category(op.kind.op())),
-            Step::Fork { .. } | Step::Notify | Step::Arrive | Step::Done => None,
+            Step::Fork { .. }
+            | Step::Notify
+            | Step::Choose { .. }
+            | Step::Jump(_)
+            | Step::Arrive
+            | Step::Done => None,
         }
     }
 }
@@ -292,30 +379,33 @@ impl Program {
             step.category().into_iter().for_each(|category| counts[category] += times);
         }
         let each_ps = |category: usize| {
-            service.time_ns * 1e3 * service.shares[category] / f64::max(counts[category], 1.0)
+            let count = if counts[category] > 0.0 { counts[category] } else { 1.0 };
+            service.time_ns * 1e3 * service.shares[category] / count
         };
         let enqueue_ps = spec.costs.enqueue_ns * 1e3;
-        let mut passed_ps = 0.0;
+        let mut time = Passed::default();
         let mut passed = Vec::with_capacity(self.steps.len());
         for index in 0..self.steps.len() {
             let submits = self.submits(index) as f64;
+            time.reach(index, &self.steps[index], self.times[index]);
             match &mut self.steps[index] {
                 Step::Core { ps, submits_ps } => {
                     *ps = each_ps(APP);
                     *submits_ps = submits * enqueue_ps;
-                    passed_ps += *ps;
+                    time.add(*ps);
                 }
                 Step::Op(op) => {
                     op.cpu_ps = each_ps(category(op.kind.op()));
                     let speedup = spec.accelerators[op.kind.index()].speedup;
                     let pe_ps = spec.costs.occupancy * op.cpu_ps / speedup;
                     op.pe = Picos((pe_ps + 0.5) as u64);
-                    passed_ps += pe_ps;
+                    time.add(pe_ps);
                 }
-                Step::Fork { .. } | Step::Notify | Step::Arrive | Step::Done => {}
+                _ => {}
             }
-            passed.push(passed_ps);
+            passed.push(time.ps);
         }
+        let passed_ps = time.ps;
         let budget_ps = service.time_ns * 1e3 * spec.work.slo_factor;
         for (step, passed) in self.steps.iter_mut().zip(passed) {
             if let Step::Op(op) = step {
@@ -327,7 +417,7 @@ impl Program {
     /// Returns the number of traces that a core starts after this step.
     fn submits(&self, step: usize) -> usize {
         match self.steps.get(step + 1) {
-            Some(Step::Op(_)) => 1,
+            Some(Step::Op(_) | Step::Choose { .. }) => 1,
             Some(Step::Fork { arms, .. }) => arms.len(),
             _ => 0,
         }
@@ -364,6 +454,14 @@ impl Program {
         }
     }
 }
+
+/// The trace that tells the user of an error. After an unusual outcome it ends the request's part.
+const ERROR: &str = "error";
+/// The flags of a trace that only an unusual outcome runs, which the path does not name: a database finds what a cache
+/// does not have.
+const USUAL: [&str; 1] = ["found"];
+/// The greatest number of ways through one chain of traces.
+const WAYS_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -433,6 +531,79 @@ mod tests {
         assert!(matches!(login.steps[usize::from(*join)], Step::Core { .. }));
     }
 
+    /// Sets every field of a branch to the value of the most common path with this probability.
+    fn uncertain(probability: &'static str) -> Vec<(String, &'static str)> {
+        let key = |field: &str| format!("branches.{}", field.replace('-', "_"));
+        super::super::branches::FIELDS.map(|field| (key(field), probability)).to_vec()
+    }
+
+    #[test]
+    fn ways_share_the_time_of_figure_1() {
+        let set = uncertain("0.75");
+        let set: Vec<(&str, &str)> =
+            set.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+        let (spec, catalog) = (spec("steady", &set), trace::accelflow());
+        let orchestrator = Architecture::AccelFlow.orchestrator();
+        for service in &spec.services {
+            let found = program(service, &spec, &orchestrator, &catalog).expect("a program");
+            let (mut ps, mut choices) = (0.0, 0);
+            for (index, (step, times)) in found.steps.iter().zip(&found.times).enumerate() {
+                match step {
+                    Step::Op(op) => ps += times * op.cpu_ps,
+                    Step::Core { ps: step_ps, .. } => ps += times * step_ps,
+                    Step::Choose { ways, join } => {
+                        choices += 1;
+                        let of_ways: f64 =
+                            ways.iter().map(|way| found.times[usize::from(way.start)]).sum();
+                        assert!((of_ways - times).abs() < 1e-9, "{}: {of_ways}", service.name);
+                        assert!(usize::from(*join) > index && ways.len() > 1);
+                    }
+                    _ => {}
+                }
+            }
+            // No category is left out: rare ways have the ops that the most common path lacks.
+            let all: f64 = service.shares.iter().sum();
+            let expected = service.time_ns * all * 1e3;
+            assert!((ps / expected - 1.0).abs() < 1e-9, "{}: {ps} {expected}", service.name);
+            assert!(choices > 0, "{}", service.name);
+            // Deadlines follow the mean way, so that an op of a long way may be due a little after the request.
+            let budget = Picos::from_ns(service.time_ns * spec.work.slo_factor);
+            let due = found.steps.iter().filter_map(|step| match step {
+                Step::Op(op) => Some(op.due),
+                _ => None,
+            });
+            assert!(due.max().is_some_and(|due| due.0 <= 2 * budget.0), "{}", service.name);
+        }
+    }
+
+    #[test]
+    fn a_miss_asks_the_database_and_an_error_ends_the_part() {
+        let set = [("branches.hit", "0.5"), ("branches.exception", "0.5")];
+        let (spec, catalog) = (spec("steady", &set), trace::accelflow());
+        let orchestrator = Architecture::AccelFlow.orchestrator();
+        let found = |name: &str| {
+            let service = spec.services.iter().find(|one| one.name == name).expect("it is there");
+            program(service, &spec, &orchestrator, &catalog).expect("a program").steps
+        };
+        let ways = |steps: &[Step]| {
+            let ways = steps.iter().filter_map(|step| match step {
+                Step::Choose { ways, .. } => Some(ways.len()),
+                _ => None,
+            });
+            ways.collect::<Vec<_>>()
+        };
+        let read = found("ReadH");
+        // A hit, and a miss whose write to the cache succeeds or not; then an RPC that succeeds or not.
+        assert_eq!(ways(&read), [3, 2]);
+        let fork = |step: &Step| matches!(step, Step::Fork { .. });
+        assert_eq!(read.iter().filter(|step| fork(step)).count(), 2, "T6 in both ways of a miss");
+        let done = read.len() as u16 - 1;
+        let exits = read.iter().filter(|step| **step == Step::Jump(done)).count();
+        assert_eq!(exits, 2, "both errors end the request");
+        // Login's own path misses, so a hit passes over T6 and T7.
+        assert_eq!(ways(&found("Login")), [3]);
+    }
+
     #[test]
     fn an_arm_that_only_notifies_delays_none() {
         let text = "trace T takes json {
@@ -456,6 +627,7 @@ mod tests {
                 Step::Notify => "told",
                 Step::Arrive => "arrive",
                 Step::Done => "done",
+                Step::Choose { .. } | Step::Jump(_) => "way",
             })
             .collect();
         let arms = ["told", "arrive", "op", "op, told", "arrive"];
@@ -471,7 +643,7 @@ mod tests {
             let each = |(step, times): (&Step, &f64)| match step {
                 Step::Op(op) if op.continuation == Continuation::Notify => 2.0 * times,
                 Step::Op(_) | Step::Core { .. } | Step::Notify => *times,
-                Step::Fork { .. } | Step::Arrive | Step::Done => 0.0,
+                _ => 0.0,
             };
             1.0 + program.steps.iter().zip(&program.times).map(each).sum::<f64>()
         };

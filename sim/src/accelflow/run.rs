@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use super::AccelFlow;
+use super::branches::chosen;
 use super::cores::{CoreJob, Cores, What};
 use super::counts::Counts;
 use super::fabric::{Fabric, Payload};
@@ -253,6 +254,15 @@ impl<'a, D: Discipline> Run<'a, D> {
                 return D::step(self, token, payload, agenda);
             }
             Step::Fork { arms, .. } => return self.fork(token, arms, payload, agenda),
+            Step::Choose { ways, .. } => {
+                let state = &mut self.tokens[token];
+                state.at = chosen(ways, state.key, state.at);
+                return self.advance(token, payload, agenda);
+            }
+            Step::Jump(to) => {
+                self.tokens[token].at = *to;
+                return self.advance(token, payload, agenda);
+            }
             Step::Arrive => self.join(token, agenda),
             Step::Done => self.complete(token, agenda),
         }
@@ -283,7 +293,8 @@ impl<'a, D: Discipline> Run<'a, D> {
                     return self.advance(token, payload, agenda);
                 }
             },
-            Step::Fork { .. } | Step::Arrive | Step::Done => {}
+            // `advance` handles the other steps itself.
+            _ => {}
         }
         payload.ready
     }

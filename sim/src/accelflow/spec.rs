@@ -6,6 +6,7 @@ use std::sync::Arc;
 use trace::Catalog;
 use units::Op;
 
+use super::branches::{Branches, FIELDS};
 use super::fabric::Pace;
 use super::ids::{KINDS, Kind};
 use super::sizes::SizeShape;
@@ -28,6 +29,7 @@ pub struct Spec {
     pub(super) dispatcher: Dispatcher,
     pub(super) costs: Costs,
     pub(super) tenants: Tenants,
+    pub(super) branches: Branches,
     pub(super) work: Work,
     pub(super) load: Load,
     pub(super) accelerators: Vec<Accelerator>,
@@ -192,6 +194,7 @@ impl Spec {
                 count: from.whole("tenants.count", 1, 65_535)?,
                 traces_max: Some(from.whole("tenants.traces_max", 0, 1 << 24)?).filter(|n| *n > 0),
             },
+            branches: branches(&mut from)?,
             work: Work {
                 app_stages: from.whole("work.app_stages", 0, 64)?,
                 remote_ns: from.number("work.remote_ns", 0.0, NS_MAX)?,
@@ -362,6 +365,15 @@ fn costs(from: &mut Entries) -> Result<Costs, SpecError> {
         occupancy: from.number("costs.occupancy", 0.01, 1e3)?,
         cohort_pairs,
     })
+}
+
+fn branches(from: &mut Entries) -> Result<Branches, SpecError> {
+    let mut all = [1.0; FIELDS.len()];
+    for (probability, field) in all.iter_mut().zip(FIELDS) {
+        let key = format!("branches.{}", field.replace('-', "_"));
+        *probability = from.number(&key, 0.0, 1.0)?;
+    }
+    Ok(Branches(all))
 }
 
 fn load(from: &mut Entries, extent: Extent) -> Result<Load, SpecError> {

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use super::Discipline;
 use crate::Picos;
 use crate::accelflow::AccelFlow;
+use crate::accelflow::branches::chosen;
 use crate::accelflow::cores::{CoreJob, What};
 use crate::accelflow::demand::Demand;
 use crate::accelflow::fabric::Payload;
@@ -70,7 +71,7 @@ impl Discipline for Software {
         match step {
             Step::Core { ps, .. } => demand.cores += per_ps * ps,
             Step::Op(op) => demand.cores += per_ps * op.cpu_ps,
-            Step::Fork { .. } | Step::Notify | Step::Arrive | Step::Done => {}
+            _ => {}
         }
     }
 }
@@ -88,6 +89,14 @@ fn run_on_core(run: &mut Run<'_, Software>, token: TokenId, agenda: &mut Schedul
                 }
             }
             Step::Notify => {}
+            Step::Choose { ways, .. } => {
+                at = chosen(ways, state.key, at);
+                continue;
+            }
+            Step::Jump(to) => {
+                at = *to;
+                continue;
+            }
             Step::Fork { .. } | Step::Arrive | Step::Done => break,
         }
         at += 1;

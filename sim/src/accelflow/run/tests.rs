@@ -138,6 +138,36 @@ fn architectures_see_the_same_requests_and_the_same_work() {
 }
 
 #[test]
+fn branches_are_taken_per_request_and_alike_under_all_architectures() {
+    let set = [
+        ("branches.to_compress", "0.75"),
+        ("branches.compressed", "0.75"),
+        ("branches.hit", "0.8"),
+        ("branches.found", "0.9"),
+        ("branches.cache_compressed", "0.75"),
+        ("branches.exception", "0.9"),
+    ];
+    let mut first = None;
+    for architecture in Architecture::ALL.into_iter().filter(|one| *one != Architecture::NonAcc) {
+        let model = model(architecture, "2000", &set);
+        let Seen { counts, came, .. } = window(&model, Picos::millis(100));
+        let ops = counts.ops.iter().sum::<u64>();
+        assert_eq!(*first.get_or_insert(ops), ops, "{}", architecture.name());
+        // The mean number of ops of each service's requests, over those that came.
+        let mean = |service: u16| -> f64 {
+            let program = &model.programs[usize::from(service)];
+            let steps = program.steps.iter().zip(&program.times);
+            steps.filter(|(step, _)| matches!(step, Step::Op(_))).map(|(_, times)| times).sum()
+        };
+        let expected: f64 = came.iter().map(|(_, service, ..)| mean(*service)).sum();
+        let ratio = ops as f64 / expected;
+        assert!((ratio - 1.0).abs() < 0.05, "{}: {ratio}", architecture.name());
+    }
+    let text = "branches.hit is 1.5; it must be";
+    assert!(super::super::tests::over_text("steady", "branches.hit", "1.5").contains(text));
+}
+
+#[test]
 fn who_gets_no_answer_ends_when_a_core_is_told() {
     // No answer arrives within the timeout of one millisecond.
     let set = [("work.remote_ns", "1e12"), ("work.timeout_ns", "1000000")];
