@@ -13,7 +13,7 @@ use planner::{Answer, Changes, Error, Outcome, Request, Source};
 use serde::Serialize;
 use units::Nanos;
 
-use crate::terminal::{CliError, print_line, write_file};
+use crate::terminal::{CliError, check_writable, print_line, write_file};
 use crate::tls::TlsFlags;
 
 /// The flags of `rebate model`.
@@ -124,6 +124,9 @@ impl ModelCommand {
         if let Some(symbol) = &self.explain {
             let lines = profile::explain(symbol, self.rules.as_deref(), self.json);
             return Ok((lines.map_err(Error::Input)?, None));
+        }
+        if let Some(path) = &self.report {
+            check_writable("--report", path)?;
         }
         let mut outcome = self.request()?.evaluate()?;
         let failed = outcome.unanswered.take().map(CliError::from);
