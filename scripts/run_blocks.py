@@ -34,7 +34,7 @@ import textwrap
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The pages with which a reader starts, and the guides.
 PAGES = ["docs/start.md", *(f"docs/operating/{name}.md" for name in (
-    "access", "configuration", "dictionaries", "estimate", "install", "lane", "metrics", "migration", "near",
+    "access", "configuration", "dictionaries", "estimate", "install", "lane", "metrics", "migration", "model", "near",
     "requests", "ring", "sealed", "services", "thrift", "tls", "what-do-i-save"))]
 # What stands for a reader's machines. The host names are those of the pages.
 ADDRESSES = [f"10.0.0.{number}" for number in range(1, 6)]
