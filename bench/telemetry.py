@@ -14,14 +14,18 @@ started with bench/otelcol.yaml.
 
 import contextlib
 import pathlib
+import socket
 import subprocess
+import tempfile
 import time
 
-from harness import ROOT, Bench, load, ratios, rebate, turns, us
+from harness import PATIENCE_S, ROOT, Bench, fail, load, ratios, rebate, turns, us
 
 RATE = 8_000
 KEYS = 5_000
 VALUE_BYTES = 1024
+COLLECTOR = ("127.0.0.1", 4317)
+EXPORTED = 'rebate_otlp_exported_total{signal="spans"}'
 OFF = ["--set=requests.sample_every=0"]
 SIDES = {
     "off": OFF,
@@ -61,12 +65,24 @@ def running(collector):
         yield
         return
     command = [collector, "--config", ROOT / "bench" / "otelcol.yaml"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-        time.sleep(3)
+    with tempfile.TemporaryFile("w+") as log, subprocess.Popen(command, stdout=log, stderr=log) as child:
         try:
+            await_port(child, log)
             yield
         finally:
             child.terminate()
+
+
+def await_port(child, log):
+    """Waits until the collector accepts connections. Without it, the side `exported` would export nothing."""
+    for _ in range(PATIENCE_S * 10):
+        if child.poll() is not None:
+            log.seek(0)
+            fail(f"the collector has ended: {log.read()}")
+        with contextlib.suppress(OSError), socket.create_connection(COLLECTOR, 1):
+            return
+        time.sleep(0.1)
+    fail("the collector does not accept connections")
 
 
 def measured(settings, seconds):
@@ -77,6 +93,8 @@ def measured(settings, seconds):
         before = cpu_ns(server)
         report = load(server, *words, "-d", f"{seconds}s", "--warmup", "0s", "--no-prepopulate")
         cost = (cpu_ns(server) - before) / 1e3 / (report["get"]["answered"] + report["set"]["answered"])
+        if settings == SIDES["exported"] and not server.metrics()[EXPORTED]:
+            fail("the collector has received no spans")
     return cost, report
 
 

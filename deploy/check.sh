@@ -38,6 +38,17 @@ scripts_are_sound() {
   shellcheck scripts/release deploy/*.sh deploy/package/*.sh
 }
 
+# The notes are read elsewhere, so a link in them is either whole or none.
+release_notes() {
+  local notes url
+  for url in "" https://git.example/rebate; do
+    notes=$(scripts/release_notes.py 0 ${url:+--url "$url"} 2>&1) || { echo "$notes"; return 1; }
+    notes=$(grep -oE '\]\([^)]*\)' <<<"$notes" | grep -v '^](https://') || continue
+    echo "relative links: $notes"
+    return 1
+  done
+}
+
 alerts() {
   needs promtool || return
   promtool check rules deploy/alerts.yaml && promtool test rules deploy/alerts_test.yaml
@@ -74,6 +85,7 @@ bash_completes() {
 check "exposure of the unit is below 2.0" exposure
 check "socket and configuration have one address" addresses_agree
 check "scripts" scripts_are_sound
+check "release notes" release_notes
 check "the dashboard" scripts/dashboard.py --check
 check "alerts" alerts
 check "the examples of sidecars" deploy/check_sidecars.py ${rebate:+"$rebate"}

@@ -38,7 +38,8 @@ mkdir -p "$context"
 collect "$REBATE_BINARY" "$context/rebate" rebate
 # Symbols and line tables stay here. gdb and perf find them by the link, beside the program or by its build id.
 objcopy --only-keep-debug "$REBATE_BINARY" target/deploy/rebate.debug
-objcopy --strip-all --add-gnu-debuglink=target/deploy/rebate.debug "$context/rebate/usr/bin/rebate"
+deploy/strip.sh "$context/rebate/usr/bin/rebate"
+objcopy --add-gnu-debuglink=target/deploy/rebate.debug "$context/rebate/usr/bin/rebate"
 collect "$memcached" "$context/memcached" memcached
 build=(docker build --quiet --file deploy/Dockerfile)
 "${build[@]}" --target rebate --tag rebate:local "$context"

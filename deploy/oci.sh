@@ -24,7 +24,7 @@ created=$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 collect "$program" "$work/root" rebate
-objcopy --strip-all "$work/root/usr/bin/rebate"
+deploy/strip.sh "$work/root/usr/bin/rebate"
 if [ -n "$memcached" ]; then
   collect "$memcached" "$work/root" memcached
   # What is mounted there gets its rights.

@@ -34,7 +34,7 @@ import textwrap
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The pages with which a reader starts, and the guides.
 PAGES = ["docs/start.md", *(f"docs/operating/{name}.md" for name in (
-    "access", "configuration", "dictionaries", "estimate", "install", "lane", "metrics", "migration", "near",
+    "access", "configuration", "dictionaries", "estimate", "install", "lane", "metrics", "migration", "model", "near",
     "requests", "ring", "sealed", "services", "thrift", "tls", "what-do-i-save"))]
 # What stands for a reader's machines. The host names are those of the pages.
 ADDRESSES = [f"10.0.0.{number}" for number in range(1, 6)]
@@ -47,8 +47,8 @@ COMMENT = re.compile(r"<!-- test: (?P<words>[^\n]*?)(?: -->|\n(?P<lines>.*?)\n?-
 SERVER = re.compile("rebate (serve|memcached) ")
 FENCE = re.compile(r"(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)\n *```", re.DOTALL)
 
-# The beginning of each page's script. `serve` waits until a server says where it listens, or has run for a second where
-# it says nothing.
+# The beginning of each page's script. `serve` waits until a server says where it listens, which takes long where the
+# machine has much other work.
 PRELUDE = """\
 set -euo pipefail
 servers=()
@@ -62,7 +62,7 @@ serve() {
   log=$(mktemp)
   bash -c "exec $1" >"$log" 2>&1 &
   servers+=($!)
-  for turn in $(seq 100); do
+  for turn in $(seq 600); do
     kill -0 $! 2>/dev/null || { cat "$log" >&2; echo "the server has ended: $1" >&2; exit 1; }
     ! grep -Eq '^(listening|grpc) on ' "$log" || return 0
     sleep 0.1

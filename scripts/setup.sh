@@ -10,7 +10,7 @@ test_packages+=(php-cli php-memcached php-memcache ruby ruby-dalli libcache-memc
 # What deploy/check.sh runs; it skips what is not there.
 test_packages+=(shellcheck)
 # What scripts/release and deploy/check.sh run.
-release_packages=(binutils lintian memcached prometheus shellcheck skopeo umoci python3-yaml)
+release_packages=(binutils lintian memcached prometheus shellcheck skopeo umoci python3-yaml xz-utils)
 # A command may come from elsewhere, and then its package is not needed. Debian's nodejs would even replace another one.
 test_commands=(node:nodejs npm:npm javac:default-jdk-headless mvn:maven go:golang-go)
 

@@ -199,6 +199,7 @@ const PLATFORM: Platform = Platform {
     trim_heap: drivers::heap::trim,
     release_program_pages: drivers::program::release_pages,
     train_dictionary: drivers::dictionary::train,
+    profile_cpu: Some(drivers::profiler::profile),
     guard_key: drivers::secret::key,
 };
 

@@ -106,6 +106,25 @@ pub(crate) fn write_file(
     std::fs::write(path, text).map_err(unwritten)
 }
 
+/// Checks that a file that a flag names can be written, so that a mistake shows before long work. The file stays as it
+/// is. A pipe is not opened, because that may wait for its reader.
+///
+/// # Errors
+/// The file cannot be written. The error names the flag and the file.
+pub(crate) fn check_writable(flag: &str, path: &std::path::Path) -> Result<(), CliError> {
+    let found = std::fs::metadata(path);
+    if found.as_ref().is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+        return Ok(());
+    }
+    let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    opened.map_err(|error| CliError::Usage(format!("{flag} {}: {error}", path.display())))?;
+    if found.is_err() {
+        // It had to be made for the check.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
+}
+
 /// Returns a flag that the first SIGINT or SIGTERM sets. The second signal ends the process.
 ///
 /// # Errors
@@ -215,6 +234,29 @@ mod tests {
         assert_eq!(lines[2], format!("    three                 {}", ["word"; 5].join(" ")));
         assert_eq!(lines[3], "bb           unbreakable  y");
         assert!(lines.iter().all(|line| line.len() <= WIDTH), "{lines:?}");
+    }
+
+    #[test]
+    fn a_checked_file_stays_as_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+        std::fs::write(&old, "text").expect("written");
+        for path in [&old, &new] {
+            assert!(check_writable("--out", path).is_ok());
+        }
+        assert_eq!(std::fs::read_to_string(&old).ok().as_deref(), Some("text"));
+        assert!(!new.exists());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_bad_usage() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for path in [folder.path().to_owned(), folder.path().join("missing/file")] {
+            let error = check_writable("--out", &path).expect_err("it cannot be written");
+            assert_eq!(error.exit_code(), 2, "{error}");
+            assert!(error.to_string().starts_with("--out "), "{error}");
+        }
+        assert!(check_writable("--out", std::path::Path::new("/dev/null")).is_ok());
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn cipher(task: &Task) -> Option<v1::Cipher> {
 fn follow(job: &Job) -> Option<v1::Follow> {
     let follow = job.chain.as_ref()?.next_follow()?;
     let encoded = follow.message()?;
-    api::prost::Message::decode(&encoded[..]).ok()
+    prost::Message::decode(&encoded[..]).ok()
 }
 
 /// The sizes of the results that a service gave (bytes).

@@ -13,6 +13,7 @@ pub mod isal;
 pub mod lane;
 pub mod mailbox;
 pub mod near;
+pub mod profiler;
 pub mod program;
 pub mod qpl;
 pub mod remote;

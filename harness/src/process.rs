@@ -388,6 +388,9 @@ pub fn memcached(
     let file = free_path();
     let mut command = memcached_command(core);
     let asked = port.map_or("-1".to_owned(), |port| port.to_string());
+    if !args.contains(&"-u") {
+        command.args(AS_ROOT);
+    }
     command.args(["-l", "127.0.0.1", "-p", &asked, "-U", "0"]).args(args);
     // memcached writes its port into a file that this variable names.
     command.env("MEMCACHED_PORT_FILENAME", &file);
@@ -405,17 +408,18 @@ pub fn memcached(
 /// # Errors
 /// The reason why memcached does not serve.
 pub fn memcached_on_socket(socket: &Path, core: Option<usize>) -> Result<Process, String> {
-    let mut process = Process::start(memcached_command(core).arg("-s").arg(socket))?;
+    let mut command = memcached_command(core);
+    let mut process = Process::start(command.args(AS_ROOT).arg("-s").arg(socket))?;
     process.await_ready(TIMEOUT, "socket", |_| UnixStream::connect(socket).ok())?;
     Ok(process)
 }
 
 fn memcached_command(core: Option<usize>) -> Command {
-    let mut command = on_core(memcached_binary(), core);
-    // memcached refuses to run as root without -u and ignores -u for anyone else.
-    command.args(["-u", "root"]);
-    command
+    on_core(memcached_binary(), core)
 }
+
+/// memcached refuses to run as root without -u and ignores -u for anyone else.
+const AS_ROOT: [&str; 2] = ["-u", "root"];
 
 fn memcached_binary() -> OsString {
     std::env::var_os("MEMCACHED_BIN").unwrap_or_else(|| "memcached".into())

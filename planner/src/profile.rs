@@ -1,8 +1,9 @@
 //! A CPU profile as a report of categories, and as a query about one of its categories. `workload::cpu` reads the
 //! profile.
 
+use std::fmt;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use model::{Design, Provenance, Quantity, Strategy, Symbol};
 use serde::Serialize;
@@ -96,20 +97,41 @@ pub struct Advice {
     pub opportunity: &'static str,
 }
 
+/// Where a profile is.
+#[derive(Clone, Debug)]
+pub enum ProfileInput {
+    /// The path of a file. `-` is the standard input.
+    Path(PathBuf),
+    /// The bytes of a file, and where they come from.
+    Bytes(String, Vec<u8>),
+}
+
+impl fmt::Display for ProfileInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => write!(f, "{}", path.display()),
+            Self::Bytes(origin, _) => f.write_str(origin),
+        }
+    }
+}
+
 /// Reads a profile. The rules in the file `more_rules` are tried before the built-in rules.
 ///
 /// # Errors
 /// The text names the part that cannot be read, and the reason.
-pub fn read(path: &Path, more_rules: Option<&Path>) -> Result<CpuProfile, String> {
+pub fn read(input: &ProfileInput, more_rules: Option<&Path>) -> Result<CpuProfile, String> {
     let rules = rules(more_rules)?;
-    let shown = path.display();
-    let read = if path == Path::new("-") {
-        cpu::read(std::io::stdin().lock(), &rules)
-    } else {
-        let file = File::open(path).map_err(|error| format!("cannot read {shown}: {error}"))?;
-        cpu::read(file, &rules)
+    let read = match input {
+        ProfileInput::Path(path) if path == Path::new("-") => {
+            cpu::read(std::io::stdin().lock(), &rules)
+        }
+        ProfileInput::Path(path) => {
+            let file = File::open(path).map_err(|error| format!("cannot read {input}: {error}"))?;
+            cpu::read(file, &rules)
+        }
+        ProfileInput::Bytes(_, bytes) => cpu::read(&bytes[..], &rules),
     };
-    read.map_err(|error| format!("profile {shown}: {error}"))
+    read.map_err(|error| format!("profile {input}: {error}"))
 }
 
 fn rules(more: Option<&Path>) -> Result<Rules, String> {

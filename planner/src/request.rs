@@ -10,6 +10,7 @@ use model::{Provenance, Quantity, Strategy, Symbol, Threading, Variant};
 use serde::Serialize;
 
 use crate::answer::{Answer, evaluate};
+use crate::profile::ProfileInput;
 use crate::query::{Parameter, Query, Sizes};
 use crate::scheduler::LiveRequest;
 use crate::{device, file, input, profile, scheduler};
@@ -36,8 +37,8 @@ pub enum Source {
     Toml(String),
     /// A CPU profile.
     Profile {
-        /// The path of the profile. `-` is the standard input.
-        path: PathBuf,
+        /// Where the profile is.
+        input: ProfileInput,
         /// A file with rules that are tried before the built-in rules.
         rules: Option<PathBuf>,
         /// The category to accelerate. Without a category the result is only the report of categories.
@@ -122,8 +123,8 @@ impl Request {
         let queries = match &self.source {
             Source::Parameters(path) => input::queries_from(path)?,
             Source::Toml(text) => file::read(text, None)?,
-            Source::Profile { path, rules, kernel, cycles, calls } => {
-                let read = profile::read(path, rules.as_deref())?;
+            Source::Profile { input, rules, kernel, cycles, calls } => {
+                let read = profile::read(input, rules.as_deref())?;
                 outcome.profile = Some(profile::Report::new(&read));
                 let query = |kernel: &String| self.profile_query(&read, kernel, *cycles, *calls);
                 return match kernel.as_ref().map(query).transpose() {

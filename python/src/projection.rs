@@ -8,6 +8,7 @@ use model::{
     Case, Design, Estimate, Projection, Provenance, Quantity, SizeHistogram, SizeRule, Strategy,
     Threading, Variant,
 };
+use planner::profile::ProfileInput;
 use planner::{Changes, Error, Request, Source};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -110,7 +111,10 @@ pub(crate) fn evaluate(
     seed: u64,
 ) -> PyResult<String> {
     let source = match source {
-        "profile" => Source::Profile { path: place.into(), rules, kernel, cycles, calls },
+        "profile" => {
+            let input = ProfileInput::Path(place.into());
+            Source::Profile { input, rules, kernel, cycles, calls }
+        }
         "scheduler" => Source::Scheduler {
             address: place.parse().map_err(value_error)?,
             last: Duration::try_from_secs_f64(last_s).map_err(value_error)?,

@@ -11,6 +11,9 @@ use super::{
 };
 use super::{bars, lines, svg};
 
+/// The length from which a cell keeps a readable width beside words that cannot be broken (bytes).
+const LONG: usize = 60;
+
 const STYLE: &str = include_str!("style.css");
 /// The content security policy. It forbids the page to load anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
@@ -311,7 +314,10 @@ fn table(caption: &Markup, name: &str, table: &Table) -> Markup {
                         @let cell = row.get(index).filter(|cell| !cell.is_empty());
                         @let text = rich(cell.map_or("\u{2013}", String::as_str));
                         @if index == 0 { th scope="row" class=[class(index)] { (text) } }
-                        @else { td class=[class(index)] { (text) } }
+                        @else {
+                            @let is_long = cell.is_some_and(|cell| cell.len() > LONG);
+                            td class=[class(index).or(is_long.then_some("long"))] { (text) }
+                        }
                     }
                 } } }
             }

@@ -430,3 +430,14 @@ fn a_table_names_its_rows_and_columns() {
     assert!(html.contains("<th scope=\"row\">a</th><td class=\"n\">1.5</td>"));
     assert!(html.contains("<th scope=\"row\">b</th><td class=\"n\">\u{2013}</td>"));
 }
+
+#[test]
+fn only_long_texts_ask_for_width() {
+    let text = "decompress 13.5 us (software, software, policy, waiting 1.1 us); write 16.1 us";
+    let row = ["a", "short", text].map(String::from).to_vec();
+    let header = ["request", "key", "stages"].map(Column::text).into();
+    let table = Table { caption: String::from("c"), header, rows: vec![row] };
+    let section = Section { tables: vec![table], ..Section::default() };
+    let html = Report { sections: vec![section], ..Report::default() }.html();
+    assert!(html.contains("<td>short</td><td class=\"long\">decompress"), "{html}");
+}

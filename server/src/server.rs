@@ -6,10 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use device::cipher::KEY_BYTES;
-use device::lane::WatchLane;
-use device::near::WatchNear;
-use device::{Device, Dictionary, Key, Train};
+use device::{Device, Dictionary};
 use parking_lot::RwLock;
 use store::Embedded;
 use store::embedded::CoarseClock;
@@ -37,6 +34,7 @@ use crate::logins::Logins;
 use crate::members::Members;
 use crate::memory::MemoryParts;
 use crate::otlp::{Export, ExportThread};
+use crate::platform::Platform;
 use crate::restart::{self, StoreFile};
 use crate::scheduler::{Reporter, Reporting, Scheduler};
 use crate::sealing::ValueKeys;
@@ -53,37 +51,6 @@ pub struct Devices {
     pub all: Vec<Arc<dyn Device>>,
     /// The number of devices after software that are accelerators or compression services.
     pub accelerators: usize,
-}
-
-/// Functions of the platform that need foreign code.
-#[derive(Clone, Copy, Debug)]
-pub struct Platform {
-    /// Serves lanes. If `None`, the server has no lanes.
-    pub watch_lane: Option<WatchLane>,
-    /// Serves near clients. If `None`, the server has none.
-    pub watch_near: Option<WatchNear>,
-    /// Returns unused heap memory to the system, and returns whether there was any.
-    pub trim_heap: fn() -> bool,
-    /// Unmaps the unchanged pages of the program if files take more than so many bytes of the process's memory. Those
-    /// that are needed come back. Returns their bytes.
-    pub release_program_pages: fn(usize) -> usize,
-    /// Trains dictionaries.
-    pub train_dictionary: Train,
-    /// Expands a key into memory that core dumps leave out and that is wiped.
-    pub guard_key: fn(&[u8; KEY_BYTES]) -> io::Result<Key>,
-}
-
-impl Default for Platform {
-    fn default() -> Self {
-        Self {
-            watch_lane: None,
-            watch_near: None,
-            trim_heap: || false,
-            release_program_pages: |_| 0,
-            train_dictionary: Dictionary::train,
-            guard_key: |bytes| Ok(Key::new(bytes)),
-        }
-    }
 }
 
 /// Starts servers, see [`Server::start`].

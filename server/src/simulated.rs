@@ -23,8 +23,9 @@ use crate::admin::Admin;
 use crate::background::watch_members_here;
 use crate::config::{self, Config, Sources, diff_for_reload};
 use crate::dictionaries::adopt;
+use crate::platform::Platform;
 use crate::restart::StoreFile;
-use crate::server::{Devices, Platform, StartError, apply, make_plan, save_items, take_over_file};
+use crate::server::{Devices, StartError, apply, make_plan, save_items, take_over_file};
 use crate::supervise::keep;
 use crate::worker::{Accepted, ListenerProtocol, Plan, Worker, WorkerMessage};
 

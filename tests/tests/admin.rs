@@ -5,8 +5,10 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
 use rebate_tests::http::page;
+use rebate_tests::load::Load;
 use rebate_tests::payload::text;
-use rebate_tests::{Port, Server, TIMEOUT, poll_for};
+use rebate_tests::{Port, Server, TIMEOUT, poll_for, rebate_command};
+use serde_json::Value;
 
 const ADMIN: [&str; 2] = ["--admin-listen", "127.0.0.1:0"];
 
@@ -73,4 +75,55 @@ fn not_ready_while_memcached_is_dead_but_healthy() {
     assert_eq!(page(admin, "/healthz").map(|(status, _)| status), Some(200));
     let _store = Server::memcached_at(port.number(), &[]);
     assert!(ready(true).is_some(), "not ready with the store back");
+}
+
+#[test]
+fn a_profile_of_a_loaded_server_names_its_work() {
+    let ours = Server::rebate_serve("embedded", "on", &ADMIN);
+    let admin = admin_of(&ours);
+    let load = Load::start(ours.addr());
+    load.await_good(10);
+    let mut model = rebate_command();
+    model.args(["model", "--json", "--profile", &format!("http://{admin}?seconds=3")]);
+    let output = model.output().expect("rebate runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(load.stop(), Vec::<String>::new(), "samples fail no request");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let profile = &report["profile"];
+    assert!(profile["samples"].as_u64() > Some(5), "{profile}");
+    let leaves = profile["leaf"].as_array().expect("categories");
+    let named = leaves.iter().filter(|row| row["category"] != "uncategorised");
+    let share: f64 = named.filter_map(|row| row["share"].as_f64()).sum();
+    assert!(share > 0.2, "{share} of the time has a category: {profile}");
+}
+
+#[test]
+fn one_profile_is_taken_at_a_time() {
+    let ours = Server::rebate_serve("embedded", "on", &ADMIN);
+    let admin = admin_of(&ours);
+    let status = |path: &str| page(admin, path).map(|(status, _)| status);
+    let first = std::thread::spawn(move || page(admin, "/debug/pprof?seconds=60"));
+    let refused =
+        poll_for(TIMEOUT, || (status("/debug/pprof?seconds=1") == Some(409)).then_some(()));
+    assert!(refused.is_some(), "a second profile beside the first");
+    assert_eq!(status("/healthz"), Some(200), "the other pages answer");
+    assert_eq!(status("/debug/pprof?seconds=61"), Some(400));
+    drop(ours);
+    assert_eq!(first.join().expect("no panic"), None, "a profile does not keep a server alive");
+}
+
+#[test]
+fn a_profile_ends_with_its_client() {
+    let ours = Server::rebate_serve("embedded", "on", &ADMIN);
+    let admin = admin_of(&ours);
+    let mut leaving = TcpStream::connect(admin).expect("admin accepts");
+    let request = b"GET /debug/pprof?seconds=60 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    leaving.write_all(request).expect("sent");
+    let status = |path: &str| page(admin, path).map(|(status, _)| status);
+    let begun = poll_for(TIMEOUT, || (status("/debug/pprof?seconds=1") == Some(409)).then_some(()));
+    assert!(begun.is_some(), "the profile runs");
+    drop(leaving);
+    let ended =
+        poll_for(TIMEOUT / 2, || (status("/debug/pprof?seconds=1") == Some(200)).then_some(()));
+    assert!(ended.is_some(), "it ends long before its minute");
 }

@@ -16,7 +16,9 @@ use load::{LoadSpec, Pace, Phase};
 use units::{ByteCount, Nanos};
 use workload::{ArrivalKind, Preset, Sizes, Weighting};
 
-use crate::terminal::{CliError, byte_count, print_json, print_line, stop_on_signal, write_file};
+use crate::terminal::{
+    CliError, byte_count, check_writable, print_json, print_line, stop_on_signal, write_file,
+};
 use experiments::compression::{Comparison, Sample, Side, Variant, item_overhead_bytes};
 use experiments::records::RecordComparison;
 use experiments::testbed::Backing;
@@ -123,6 +125,7 @@ impl Demo {
                 format!("--records-memory is {}; valid is 1MiB to 64GiB", self.records_memory);
             return Err(CliError::Usage(text));
         }
+        check_writable("--report", &self.report)?;
         let backing = match self.store {
             Hold::Embedded => Backing::Embedded,
             Hold::Memcached => Backing::Memcached,

@@ -13,7 +13,9 @@ use units::{ByteCount, DictionaryId};
 
 use crate::client::Client;
 use crate::connect::ConnectFlags;
-use crate::terminal::{CliError, byte_count, numbers, print_json, print_line, write_file};
+use crate::terminal::{
+    CliError, byte_count, check_writable, numbers, print_json, print_line, write_file,
+};
 
 /// The flags of `rebate dict`.
 #[derive(Debug, Args)]
@@ -164,6 +166,7 @@ fn row(class: &Class) -> Vec<String> {
 
 impl Train {
     fn run(self) -> Result<(), CliError> {
+        check_writable("--out", &self.out)?;
         let values = read_values(&self.corpus)?;
         let samples: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
         let trained = Dictionary::train(&samples, self.bytes.as_usize());
@@ -176,6 +179,7 @@ impl Train {
 
 impl Export {
     fn run(self) -> Result<(), CliError> {
+        check_writable("--out", &self.out)?;
         let content = Client::open(&self.address, &self.connect.connector()?)?
             .get(&dictionary_keys::copy(self.id, 0))?;
         let missing = || CliError::Failed(format!("{}: no dictionary {}", self.address, self.id));

@@ -19,7 +19,7 @@ use units::{ByteCount, Nanos};
 
 use crate::connect::ConnectFlags;
 use crate::terminal::{
-    CliError, byte_count, print_json, print_line, stop_on_signal, warn, write_file,
+    CliError, byte_count, check_writable, print_json, print_line, stop_on_signal, warn, write_file,
 };
 
 /// The flags of `rebate estimate`.
@@ -122,10 +122,8 @@ impl Estimate {
                 "{address}: only memcached's protocol lists items"
             )));
         }
-        let folder = self.out.as_ref().and_then(|path| path.parent());
-        if let Some(folder) = folder.filter(|one| !one.as_os_str().is_empty() && !one.is_dir()) {
-            let problem = format!("--out: {} is no folder", folder.display());
-            return Err(CliError::Usage(problem));
+        if let Some(path) = &self.out {
+            check_writable("--out", path)?;
         }
         if let Some(class) = self.classes.iter().find(|class| class.is_empty()) {
             return Err(CliError::Usage(format!(
@@ -245,7 +243,7 @@ mod tests {
     #[test]
     fn a_page_without_a_folder_is_refused_at_once() {
         let error = parsed("127.0.0.1:1 --out /nonexistent/x.html").unwrap().options().unwrap_err();
-        assert!(error.to_string().contains("/nonexistent is no folder"), "{error}");
+        assert!(error.to_string().contains("--out /nonexistent"), "{error}");
         assert!(parsed("127.0.0.1:1 --out x.html").unwrap().options().is_ok());
     }
 

@@ -1,19 +1,22 @@
 //! `rebate model`: predicts what acceleration would give a service. It turns flags into one request to the planner and
 //! prints the answers. It measures nothing and changes nothing.
 
+mod fetch;
 mod page;
 mod profile;
 mod show;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use api::{Address, LoginFile};
 use clap::Args;
+use fetch::Url;
+use planner::profile::ProfileInput;
 use planner::{Answer, Changes, Error, Outcome, Request, Source};
 use serde::Serialize;
 use units::Nanos;
 
-use crate::terminal::{CliError, print_line, write_file};
+use crate::terminal::{CliError, check_writable, print_line, write_file};
 use crate::tls::TlsFlags;
 
 /// The flags of `rebate model`.
@@ -24,7 +27,8 @@ pub(crate) struct ModelCommand {
     #[arg(long, value_name = "FILE",
         required_unless_present_any = ["profile", "explain", "scheduler"])]
     file: Option<PathBuf>,
-    /// CPU profile: the text of `perf script`, folded stacks, or pprof; - reads stdin.
+    /// CPU profile: the text of `perf script`, folded stacks, or pprof; - reads stdin. http://HOST:PORT profiles the
+    /// server with this admin address now.
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     profile: Option<PathBuf>,
     /// gRPC address of a live scheduler. The parameters of each service and op are fitted from its reports.
@@ -125,6 +129,9 @@ impl ModelCommand {
             let lines = profile::explain(symbol, self.rules.as_deref(), self.json);
             return Ok((lines.map_err(Error::Input)?, None));
         }
+        if let Some(path) = &self.report {
+            check_writable("--report", path)?;
+        }
         let mut outcome = self.request()?.evaluate()?;
         let failed = outcome.unanswered.take().map(CliError::from);
         if let Some(path) = &self.report {
@@ -137,7 +144,7 @@ impl ModelCommand {
     fn request(&self) -> Result<Request, CliError> {
         let source = match (&self.profile, &self.scheduler, &self.file) {
             (Some(path), _, _) => Source::Profile {
-                path: path.clone(),
+                input: self.profile_input(path)?,
                 rules: self.rules.clone(),
                 kernel: self.kernel.clone(),
                 cycles: self.cycles,
@@ -168,6 +175,16 @@ impl ModelCommand {
             devices: self.device.clone(),
         };
         Ok(Request { source, changes, seed: self.seed })
+    }
+
+    /// Takes a profile of a server if its address is given. Otherwise the planner reads the file.
+    fn profile_input(&self, path: &Path) -> Result<ProfileInput, CliError> {
+        let Some(url) = path.to_str().and_then(Url::parse) else {
+            return Ok(ProfileInput::Path(path.to_owned()));
+        };
+        self.tls.apply()?;
+        let url = url?;
+        Ok(ProfileInput::Bytes(url.to_string(), url.fetch()?))
     }
 }
 
@@ -203,6 +220,8 @@ const EXAMPLES: &str = "Examples:
   perf script -i perf.data | rebate model --profile - --kernel Compression
   rebate model --profile - --kernel Compression --sizes sizes.txt --clock-ghz 2.5 --device all
   rebate model --profile a.folded --kernel Compression --cycles 2.3e9 --clock-ghz 2.3 --device iaa
+  rebate model --profile http://127.0.0.1:9150
+  rebate model --profile 'http://127.0.0.1:9150?seconds=30' --report page.html
   rebate model --scheduler 127.0.0.1:7004 --last 10m
   rebate model --scheduler 127.0.0.1:7004 --op compress --device qat-4xxx
   rebate model --scheduler tls://scheduler-1:7004 --tls-ca ca.pem --auth-file login

@@ -6,7 +6,7 @@ use clap::Args;
 use load::rpc::Recording;
 
 use super::flags::MixFlags;
-use crate::terminal::{CliError, print_line};
+use crate::terminal::{CliError, check_writable, print_line};
 
 #[derive(Debug, Args)]
 pub(super) struct Record {
@@ -26,6 +26,7 @@ impl Record {
             let problem = format!("{} requests; give 1 to {RECORDED_MAX}", self.requests);
             return Err(CliError::Usage(problem));
         }
+        check_writable("FILE", &self.file)?;
         let recording = Recording::from_mix(&self.mix.mix()?, self.requests, self.mix.seed)
             .map_err(CliError::usage)?;
         recording.write(&self.file).map_err(CliError::failed)?;

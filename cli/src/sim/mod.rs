@@ -7,7 +7,6 @@ mod page;
 mod show;
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -26,7 +25,7 @@ use sim::{
 };
 
 use self::csv::Csv;
-use crate::terminal::{CliError, print_line};
+use crate::terminal::{CliError, check_writable, print_line, write_file};
 use experiments::inputs;
 
 /// The flags of `rebate sim`.
@@ -123,9 +122,7 @@ impl Sim {
             None => Vec::new(),
         };
         if let Some(path) = &self.report {
-            // The page is opened now, so that an error is reported before hours of simulation.
-            let opened = OpenOptions::new().append(true).create(true).open(path);
-            opened.map_err(|error| CliError::Usage(unwritten(path, &error)))?;
+            check_writable("--report", path)?;
         }
         let mut csv = match &self.csv {
             None => None,
@@ -228,8 +225,7 @@ impl Sim {
                 entries.about, self.seed, self.runs
             );
             let page = page::report(&title, &how, &found.rows, found.kept_count).html();
-            let written = std::fs::write(path, page);
-            written.map_err(|error| CliError::Failed(unwritten(path, &error)))?;
+            write_file("--report", path, page)?;
         }
         let wall_s = wall.as_secs_f64().max(1e-9);
         let totals = &found.totals;
@@ -273,10 +269,6 @@ fn flagged(bad: &BadPlan) -> String {
     ];
     let flag = flags.into_iter().find(|(key, _)| *key == bad.key).map_or(bad.key, |(_, flag)| flag);
     BadPlan { key: flag, ..bad.clone() }.to_string()
-}
-
-fn unwritten(path: &Path, error: &std::io::Error) -> String {
-    format!("--report {}: {error}", path.display())
 }
 
 /// A point, and the architectures whose results at this point a table already has.

@@ -83,9 +83,12 @@ impl Session {
         lines.into_iter().for_each(|line| (self.print)(line.as_ref()));
     }
 
-    /// Creates the folder for results, so that a bad path shows before anything is measured.
+    /// Creates the folder for results, and tries to write there, so that a bad path shows before anything is measured.
     pub(crate) fn make_folder(&self) -> Result<(), Problem> {
+        let probe = self.out.join(".rebate");
         std::fs::create_dir_all(&self.out)
+            .and_then(|()| std::fs::write(&probe, ""))
+            .and_then(|()| std::fs::remove_file(&probe))
             .map_err(|error| Problem::Usage(format!("--out {}: {error}", self.out.display())))
     }
 

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -26,7 +27,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tower_service::Service;
 
 use super::hosts;
-use super::{Admin, exposition, metrics, requests, scheduler};
+use super::{Admin, exposition, metrics, pprof, requests, scheduler};
 use crate::accept::AcceptErrors;
 use crate::config::split_tls;
 use crate::scheduler::view::View;
@@ -94,7 +95,12 @@ async fn attend(socket: TcpStream, from: SocketAddr, tls: Option<Arc<Tls>>, page
 }
 
 async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Router) {
-    let service = service_fn(move |request| pages.clone().call(request));
+    let profiles = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&profiles);
+    let service = service_fn(move |request: hyper::Request<_>| {
+        asked.store(request.uri().path().starts_with(PROFILES), Ordering::Relaxed);
+        pages.clone().call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_LIMIT)
@@ -102,7 +108,12 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Router) {
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
-    match tokio::time::timeout(CONNECTION_LIMIT, connection).await {
+    tokio::pin!(connection);
+    let mut ended = tokio::time::timeout(CONNECTION_LIMIT, &mut connection).await;
+    if ended.is_err() && profiles.load(Ordering::Relaxed) {
+        ended = tokio::time::timeout(PROFILE_LIMIT, connection).await;
+    }
+    match ended {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "admin connection ended"),
         Err(_) => tracing::debug!("admin connection was too slow"),
@@ -137,6 +148,8 @@ fn pages(admin: Arc<Admin>) -> Router {
                 ([(CONTENT_TYPE, "application/json")], requests::json(&admin.plan.requests))
             }),
         )
+        .route(PROFILES, get(profile))
+        .route(PROFILE, get(profile))
         .route("/scheduler", get(|admin, query| snapshot(admin, query, html)))
         .route("/scheduler.json", get(|admin, query| snapshot(admin, query, json)))
         .fallback((StatusCode::NOT_FOUND, "no such page\n"))
@@ -164,6 +177,10 @@ fn health(answer: Result<String, String>) -> (StatusCode, String) {
         Ok(text) => (StatusCode::OK, text + "\n"),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
     }
+}
+
+async fn profile(State(admin): State<Arc<Admin>>, RawQuery(query): RawQuery) -> Response {
+    pprof::answer(&admin, query.as_deref()).await
 }
 
 /// Returns a page of the scheduler's data, if this process has a scheduler.
@@ -203,7 +220,7 @@ fn index() -> String {
     report.served(None, &links)
 }
 
-const PAGES: [(&str, &str); 9] = [
+const PAGES: [(&str, &str); 10] = [
     ("/", "this page"),
     ("/metrics", "what the server counts, for Prometheus"),
     ("/healthz", "whether the process can do its work, and why not"),
@@ -211,6 +228,7 @@ const PAGES: [(&str, &str); 9] = [
     ("/config", "the configuration in effect"),
     ("/requests", "where the time of slow and of sampled requests went"),
     ("/requests.json", "the same for programs"),
+    (PROFILE, "where the CPU time goes in the next 10 s, as a file of pprof; ?seconds=N takes N s"),
     ("/scheduler", "what was reported to this process, where it is a scheduler"),
     ("/scheduler.json", "the same for programs"),
 ];
@@ -226,3 +244,10 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
 /// The longest lifetime of a connection, which is Prometheus' default scrape timeout.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
+/// The further lifetime of a connection that waits for a profile.
+const PROFILE_LIMIT: Duration = Duration::from_secs(pprof::SECONDS_MAX + 10);
+
+/// The page of profiles.
+const PROFILES: &str = "/debug/pprof";
+/// Its other name, under which Go's tool asks for it.
+const PROFILE: &str = "/debug/pprof/profile";

@@ -5,6 +5,7 @@ mod exposition;
 mod hosts;
 mod http;
 mod metrics;
+mod pprof;
 mod process;
 mod programs;
 mod requests;

@@ -159,6 +159,9 @@ impl Pprof {
         }
         // The texts and samples are slices of the bytes.
         let profile = proto::Profile::decode(Bytes::from(bytes)).map_err(broken)?;
+        if profile.samples.is_empty() && !profile.sample_types.is_empty() {
+            return Err(CpuProfileError::Binary(EMPTY));
+        }
         if profile.samples.is_empty() || profile.sample_types.is_empty() {
             return Err(CpuProfileError::Binary("no text, and no pprof profile with samples"));
         }
@@ -261,6 +264,7 @@ const FIELDS: std::ops::RangeInclusive<u8> = 1..=15;
 const TABLES: std::ops::RangeInclusive<u32> = 1..=6;
 
 const BROKEN: &str = "no text, and no pprof profile that can be read to its end";
+const EMPTY: &str = "a pprof profile without samples, because nothing ran while it was taken";
 const UNKNOWN: &[u8] = b"[unknown]";
 
 const TOO_MANY: &str = "a pprof profile of more than 1,048,576 samples, strings and places; \
