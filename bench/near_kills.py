@@ -4,7 +4,7 @@
 Six clients (the example `endure` of rebate-client) use a cache over shared memory, and one over TCP. They get and set
 values of 200 B to 64 KiB and compare each value with what they wrote. A hundred times, every 0.2 to 0.6 s, a client or the
 server is killed (SIGKILL), ended (SIGTERM) or stopped (SIGSTOP) for up to half a second; what has ended is started again.
-Then a hundred times only clients are, so that the server's memory can be compared.
+Then a hundred times only clients are, so that what the server holds can be compared.
 Criteria: no wrong byte. No call takes ten seconds. After its clients have gone, the server has as many descriptors and
 mappings of shared memory as before they came, and no bytes of near connections. A client that has survived has as many
 descriptors and mappings as before it connected. A client that sees a wrong byte ends the run.

@@ -32,6 +32,8 @@ def main():
     if not LOOP.exists():
         fail(f"no {LOOP}: cargo build --release -p rebate-client --example closed_loop")
     cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        fail("the servers and the client need a core each")
     with ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         keys = folder / "keys.toml"

@@ -249,9 +249,6 @@ async fn use_all(client: &ProgramClient) {
         assert_eq!(ask(client, "read", json!({"key": key})).await["value"], value);
         assert_eq!(ask(client, "call", json!({"text": value})).await["text"], value);
     }
-    // A number is kept as its text. The cache has no types.
-    ask(client, "write", json!({"key": "number", "value": 7})).await;
-    assert_eq!(ask(client, "read", json!({"key": "number"})).await["value"], "7");
     for key in ["a", "row:abc"] {
         let row = ask(client, "read", json!({"key": key})).await;
         let row = row["value"].as_str().expect("a text");
@@ -259,8 +256,12 @@ async fn use_all(client: &ProgramClient) {
         // The row may be in the cache by now, or not yet.
         assert_eq!(ask(client, "read", json!({"key": key})).await["value"], row);
     }
-    let page = ask(client, "fetch", json!({"path": "/index"})).await;
-    assert!(page["page"].as_str().expect("a text").contains("This page is at /index"), "{page}");
+    // A long request is compressed.
+    for path in ["/index", &"/long".repeat(300)] {
+        let page = ask(client, "fetch", json!({"path": path})).await;
+        let words = format!("This page is at {path}, and");
+        assert!(page["page"].as_str().expect("a text").contains(&words), "{page}");
+    }
 }
 
 #[test]
@@ -271,10 +272,13 @@ fn functions_ask_the_cache_the_database_another_service_and_a_web_server() {
         for (function, arguments, why) in [
             ("read", json!({"key": "none:1"}), "the peer that T4 asks"),
             ("call", json!({"exception": true}), "the peer that T9 asks"),
-            ("read", json!({}), "\"key\" is missing"),
+            ("read", json!({}), "missing field `key`"),
             ("read", json!({"key": "a b"}), "key \"a b\""),
-            ("write", json!({"key": "k"}), "\"value\" is missing"),
+            ("write", json!({"key": "k"}), "missing field `value`"),
+            ("write", json!({"key": "k", "value": 7}), "expected a string"),
             ("fetch", json!({"path": "/a b"}), "white space"),
+            ("fetch", json!({"path": ""}), "begins with /"),
+            ("fetch", json!({"path": "/".repeat(5_000)}), "at most 2048 bytes"),
         ] {
             let answer = ask(&client, function, arguments).await;
             let error = answer["error"].as_str().unwrap_or_else(|| panic!("{function}: {answer}"));
@@ -290,14 +294,8 @@ fn functions_ask_the_cache_the_database_another_service_and_a_web_server() {
 /// What a program reads and writes is in the cache of the process, under the rights of its caller.
 #[test]
 fn programs_use_the_cache_with_the_rights_of_their_callers() {
-    let service = start(None, |config| {
-        let file = config.server.access_file.as_ref().expect("a file");
-        let reads = r#"[roles.eight]
-commands = ["programs-service", "read"]"#;
-        let none = "[roles.eight]\ncommands = [\"programs-service\"]";
-        assert!(RULES.contains(none));
-        std::fs::write(file, RULES.replace(none, reads)).expect("it is written");
-    });
+    let service =
+        start_with_rules_of_eight("[roles.eight]\ncommands = [\"programs-service\", \"read\"]");
     calling(&service, "seven", async |client| {
         ask(&client, "write", json!({"key": "k", "value": "seven's"})).await;
     });
@@ -308,6 +306,68 @@ commands = ["programs-service", "read"]"#;
     });
     calling(&service, "seven", async |client| {
         assert_eq!(ask(&client, "read", json!({"key": "k"})).await["value"], "seven's");
+    });
+}
+
+/// Starts a service with these rules for `eight`.
+fn start_with_rules_of_eight(rules: &str) -> Service {
+    start(None, |config| {
+        let file = config.server.access_file.as_ref().expect("a file");
+        let none = "[roles.eight]\ncommands = [\"programs-service\"]";
+        assert!(RULES.contains(none));
+        std::fs::write(file, RULES.replace(none, rules)).expect("it is written");
+    })
+}
+
+#[test]
+fn what_the_cache_refuses_is_no_miss() {
+    let rules = "[roles.eight]\ncommands = [\"programs-service\", \"read\"]\nkey_prefix = \"own:\"";
+    let service = start_with_rules_of_eight(rules);
+    calling(&service, "eight", async |client| {
+        let refused = ask(&client, "read", json!({"key": "other"})).await;
+        assert!(refused["error"].is_string(), "{refused}");
+        // The database has it. The role may not write, so nothing tries to fill the cache.
+        let row = ask(&client, "read", json!({"key": "own:k"})).await;
+        assert!(row["value"].is_string(), "{row}");
+    });
+    service.await_metric("rebate_programs_live", 0.0);
+    let metrics = service.metrics();
+    let refused =
+        |reason: &str| metrics[&format!("rebate_access_refused_total{{reason=\"{reason}\"}}")];
+    assert_eq!((refused("key"), refused("rights")), (1.0, 0.0));
+}
+
+/// Both run at the same time: a read that misses fills the cache while another caller writes.
+#[test]
+fn what_fills_the_cache_replaces_no_write() {
+    let service = start(None, |_| {});
+    calling(&service, "seven", async |reader| {
+        let credentials = service.authority.client(Some("seven"));
+        let within = Nanos::secs(TIMEOUT.as_secs());
+        let address = service.address().to_string();
+        let writer = ProgramClient::connect(&address, &credentials, within).await;
+        let writer = writer.expect("it listens");
+        for number in 0..60 {
+            let key = format!("row:{number}");
+            let item = json!({"key": key, "value": "written"});
+            tokio::join!(ask(&reader, "read", json!({"key": key})), ask(&writer, "write", item),);
+            assert_eq!(ask(&writer, "read", json!({"key": key})).await["value"], "written");
+        }
+    });
+}
+
+#[test]
+fn the_quota_of_a_role_counts_what_its_programs_do_in_the_cache() {
+    let rules = "[roles.eight]\ncommands = [\"programs-service\", \"read\", \"write\"]\n\
+                 bytes_per_s = 20000\nover_quota = \"refuse\"";
+    let service = start_with_rules_of_eight(rules);
+    calling(&service, "eight", async |client| {
+        // Compressed, the request is much shorter than the value that it stores.
+        let item = json!({"key": "k", "value": "x".repeat(100_000)}).to_string();
+        let stored = client.call("write", item.clone(), true).await.map(|answer| parsed(&answer));
+        assert!(stored.is_ok(), "the first one may go over: {stored:?}");
+        let again = client.call("write", item, true).await;
+        assert!(again.is_err(), "100 kB are 5 s of the quota: {again:?}");
     });
 }
 

@@ -20,7 +20,7 @@ const LAYOUTS: [(RpcLayout, &str); 2] = [
 
 /// A quantity, its name in ids, words for people, and the unit.
 const QUANTITIES: [(Quantity, &str, &str, &str); 2] = [
-    (Quantity::Rate, "rate", "requests, all of both cores, 16 in flight", "1/s"),
+    (Quantity::Rate, "rate", "requests of both cores, 16 in flight in each copy", "1/s"),
     (Quantity::P50, "p50", "median time of a request that is alone", "ns"),
 ];
 

@@ -29,9 +29,9 @@ const SIDES: [(&str, &str); 5] = [
 /// The columns of a side: a part of the ids, words for people, and the unit.
 const COLUMNS: [(&str, &str, &str); 6] = [
     ("p50", "median time of a get", "us"),
-    ("server_user", "the server's own code, processor time of a get", "ns"),
+    ("server_user", "the server's own code with its polling, processor time of a get", "ns"),
     ("server_system", "the server in the kernel, processor time of a get", "ns"),
-    ("client_user", "the client's own code, processor time of a get", "ns"),
+    ("client_user", "the client's own code with its polling, processor time of a get", "ns"),
     ("client_system", "the client in the kernel, processor time of a get", "ns"),
     ("kernel_share", "the kernel's share of the processor time of both", "%"),
 ];

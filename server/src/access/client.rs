@@ -201,6 +201,15 @@ impl Client {
         Err(denial)
     }
 
+    /// Returns whether the client has these rights, without counting or logging that it has not.
+    pub(crate) fn may(&self, needed: Rights) -> bool {
+        self.follow_rules();
+        let granted = self.granted.borrow();
+        granted
+            .as_ref()
+            .is_some_and(|granted| needed.missing_in(granted.grant.role.rights) == Rights::NONE)
+    }
+
     /// Counts and logs a denial.
     #[cold]
     fn deny(&self, command: &str, key: &[u8], denial: Denial) {

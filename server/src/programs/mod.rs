@@ -66,6 +66,7 @@ struct Peer {
     tenant: context::Peer,
     session: Rc<Session>,
     line: Line,
+    caller: peers::Caller,
 }
 
 impl Peer {
@@ -103,9 +104,6 @@ impl ProgramService {
         clock: Arc<dyn Clock>,
         worker: usize,
     ) -> Result<Self, StartError> {
-        let peers = Peers::new(dialect, config.payload_bytes_max.as_usize(), &clock)?;
-        let peers = Rc::new(peers);
-        let outbox = Outbox { lines: Rc::default(), peers: Rc::clone(&peers) };
         let mut traces = TraceConfig::new(trace::accelflow());
         traces.limits = TraceLimits {
             live_max: config.live_max,
@@ -114,6 +112,8 @@ impl ProgramService {
             overflow_max: config.overflow_max,
             ..TraceLimits::default()
         };
+        let peers = Rc::new(Peers::new(dialect, &traces.limits, &clock)?);
+        let outbox = Outbox { lines: Rc::default(), peers: Rc::clone(&peers) };
         traces.dialect = dialect;
         traces.tcp = Box::new(outbox.clone());
         traces.load_balance = Box::new(SameCore(worker));
@@ -220,8 +220,8 @@ async fn converse(
     let counters = &context.counters.programs;
     let tenant = context::Peer::enter(context);
     let caller = peers::Caller { client: client.clone(), context: Rc::clone(context) };
-    let line = service.outbox.open(caller);
-    let peer = Peer { client, tenant, session: wire::service_session(&stream)?, line };
+    let line = service.outbox.open(caller.clone());
+    let peer = Peer { client, tenant, session: wire::service_session(&stream)?, line, caller };
     let bytes_max = service.maker.payload_bytes_max;
     // A caller that connects without a request is no use of the service.
     let mut silent_max = PEER_WITHIN;

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use device::{Dialect, Level, Pool, Software};
@@ -15,13 +16,13 @@ use ring::rand::{SecureRandom, SystemRandom};
 use runtime::trace::jobs::Maker;
 use runtime::trace::kernels::{self, Documents};
 use runtime::trace::value::{Kind, Value};
-use runtime::trace::{Answer, Cause, Session, TraceInput, in_software};
+use runtime::trace::{Answer, Cause, Malformed, Session, TraceInput, TraceLimits, in_software};
 use runtime::{Finished, RuntimeConfig, StartError, TokioRuntime};
 use trace::Base;
 use units::{Clock, Op};
 
 use super::{COMPRESS_FROM_BYTES, POOL_RETAINED_MAX};
-use crate::access::Client;
+use crate::access::{Admission, Client, Rights};
 use crate::budget::Permit;
 use crate::context::WorkerContext;
 use crate::session;
@@ -31,6 +32,8 @@ use crate::session;
 pub(super) enum Asked {
     CacheRead,
     CacheWrite,
+    /// The cache is to keep what the database has answered, unless it has another value by now.
+    CacheFill,
     Database,
     Service,
     Web,
@@ -51,6 +54,19 @@ pub(super) struct Peers {
     theirs: TraceInput,
     runtime: TokioRuntime,
     maker: Maker,
+    /// The time after which no program waits for an answer.
+    answer_within: Duration,
+}
+
+/// Why a peer does not answer.
+#[derive(Debug, thiserror::Error)]
+enum NoGiven {
+    #[error(transparent)]
+    Cause(#[from] Cause),
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error("the cache refuses, or cannot do it now")]
+    Refused,
 }
 
 /// An answer: its payload, and the fields that come with it.
@@ -62,7 +78,8 @@ impl Asked {
         Some(match program {
             "T4" => Self::CacheRead,
             "T5" => Self::Database,
-            "T6" | "T8" => Self::CacheWrite,
+            "T6" => Self::CacheFill,
+            "T8" => Self::CacheWrite,
             "T9" => Self::Service,
             "T11" => Self::Web,
             _ => return None,
@@ -75,7 +92,7 @@ impl Peers {
     /// Software cannot be opened.
     pub(super) fn new(
         dialect: Dialect,
-        payload_bytes_max: usize,
+        limits: &TraceLimits,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, StartError> {
         let [seals, opens] = [(); 2].map(|()| {
@@ -93,7 +110,13 @@ impl Peers {
             session: Session::new(&seals, &opens),
             theirs: TraceInput::new(Bytes::new()).session(&Session::new(&opens, &seals)),
             runtime,
-            maker: Maker { dialect, level: Level::Fast, pool, payload_bytes_max },
+            maker: Maker {
+                dialect,
+                level: Level::Fast,
+                pool,
+                payload_bytes_max: limits.payload_bytes_max,
+            },
+            answer_within: Duration::from_nanos(limits.answer_within.0),
         })
     }
 
@@ -101,7 +124,8 @@ impl Peers {
         &self.session
     }
 
-    /// Answers a message. If it cannot be read, or the answer is too long, the program learns that the peer is gone.
+    /// Answers a message. If it cannot be read, or the answer is too long or too late, the program learns that the peer is
+    /// gone.
     pub(super) async fn answer(
         self: Rc<Self>,
         asked: Asked,
@@ -111,21 +135,25 @@ impl Peers {
     ) {
         // The port may not do more than send. The rest has turns of its own.
         tokio::task::yield_now().await;
-        let given = match asked {
-            Asked::Service => self.echoed(message).await,
-            Asked::Web => self.page(message).await,
-            Asked::CacheRead => self.read(message, &caller).await,
-            Asked::CacheWrite => self.write(message, &caller).await,
-            Asked::Database => self.row(message).await,
+        let given = async {
+            match asked {
+                Asked::Service => self.echoed(message).await,
+                Asked::Web => self.page(message).await,
+                Asked::CacheRead => self.read(message, &caller).await,
+                Asked::CacheWrite => self.write(message, &caller, "set").await,
+                Asked::CacheFill => self.fill(message, &caller).await,
+                Asked::Database => self.row(message).await,
+            }
         };
-        match given {
-            Ok((payload, fields)) => answer.give(payload, fields),
-            Err(error) => tracing::debug!(%error, "a peer of programs does not answer"),
+        match tokio::time::timeout(self.answer_within, given).await {
+            Ok(Ok((payload, fields))) => answer.give(payload, fields),
+            Ok(Err(error)) => tracing::debug!(%error, "a peer of programs does not answer"),
+            Err(_) => tracing::debug!("a peer of programs takes too long"),
         }
     }
 
     /// Another service: it answers with the arguments.
-    async fn echoed(&self, message: Bytes) -> Result<Given, Cause> {
+    async fn echoed(&self, message: Bytes) -> Result<Given, NoGiven> {
         let run = |job| self.run(job);
         let mut input = TraceInput { payload: message, ..self.theirs.clone() };
         let (function, arguments) = in_software::receive(run, &self.maker, &input).await?;
@@ -136,9 +164,10 @@ impl Peers {
     }
 
     /// A web server: it has a page for every request.
-    async fn page(&self, message: Bytes) -> Result<Given, Cause> {
+    async fn page(&self, message: Bytes) -> Result<Given, NoGiven> {
         let mut request = self.step(Op::Decrypt, message).await?;
-        if matches!(store::inspect(&request, request.len()), store::Inspected::Frame { .. }) {
+        let bytes_max = self.maker.payload_bytes_max;
+        if matches!(store::inspect(&request, bytes_max), store::Inspected::Frame { .. }) {
             request = self.step(Op::Decompress, request).await?;
         }
         let asked = String::from_utf8_lossy(&request);
@@ -150,41 +179,61 @@ impl Peers {
     }
 
     /// The cache's answer to a read.
-    async fn read(&self, message: Bytes, caller: &Caller) -> Result<Given, Cause> {
+    async fn read(&self, message: Bytes, caller: &Caller) -> Result<Given, NoGiven> {
         let request = self.document(message).await?;
-        let Some(key) = text_of(&request, "key") else { return self.sealed_miss(&request).await };
+        let key = text_of(&request, "key").ok_or(NoGiven::Refused)?;
         let got = execute(caller, vec![format!("get {key}\r\n").into()]).await;
-        let value = got.as_deref().and_then(value_of);
-        let Some(value) = value else { return self.sealed_miss(&request).await };
-        let item = item(&key, value);
-        let answer = self.packed(item, &[("hit", true)]).await?;
+        let got = got.ok_or(NoGiven::Refused)?;
+        let answer = if got == MISS {
+            // What the database is asked is this answer, so it has the key.
+            with(request, &[("hit", false)]).to_protobuf().into()
+        } else {
+            let value = value_of(&got).ok_or(NoGiven::Refused)?;
+            self.packed(item(&key, value), &[("hit", true)]).await?
+        };
         self.sealed(answer).await
     }
 
-    async fn sealed_miss(&self, request: &Value) -> Result<Given, Cause> {
-        // What the database is asked is this answer, so it has the key.
-        let answer = with(request.clone(), &[("hit", false)]);
-        self.sealed(answer.to_protobuf().into()).await
+    /// The cache's answer to what is to fill it. Who may only read fills nothing.
+    async fn fill(&self, message: Bytes, caller: &Caller) -> Result<Given, NoGiven> {
+        let may_write = caller.client.as_ref().is_none_or(|client| client.may(Rights::WRITE));
+        if may_write {
+            return self.write(message, caller, "add").await;
+        }
+        self.written(true).await
     }
 
     /// The cache's answer to a write.
-    async fn write(&self, message: Bytes, caller: &Caller) -> Result<Given, Cause> {
+    async fn write(
+        &self,
+        message: Bytes,
+        caller: &Caller,
+        command: &str,
+    ) -> Result<Given, NoGiven> {
         let item = self.document(message).await?;
-        let is_stored = match (text_of(&item, "key"), item.get("value")) {
-            (Some(key), Some(value)) => {
-                let value = bytes_of(value);
-                let head = format!("set {key} 0 0 {}\r\n", value.len()).into();
-                let parts = vec![head, value, Bytes::from_static(b"\r\n")];
-                execute(caller, parts).await.is_some_and(|reply| reply == "STORED\r\n")
-            }
-            _ => false,
+        let parts = text_of(&item, "key").zip(item.get("value")).map(|(key, value)| {
+            let value = bytes_of(value);
+            let head = format!("{command} {key} 0 0 {}\r\n", value.len()).into();
+            vec![head, value, Bytes::from_static(b"\r\n")]
+        });
+        drop(item);
+        let reply = match parts {
+            Some(parts) => execute(caller, parts).await,
+            None => None,
         };
+        // What has come first stays in the cache.
+        let is_stored =
+            reply.is_some_and(|reply| reply == "STORED\r\n" || reply == "NOT_STORED\r\n");
+        self.written(is_stored).await
+    }
+
+    async fn written(&self, is_stored: bool) -> Result<Given, NoGiven> {
         let answer = with(Value::map([]), &[("exception", !is_stored)]);
         self.sealed(answer.to_protobuf().into()).await
     }
 
     /// The database: it has a row for every key, except for those that begin with [`NO_ROW`].
-    async fn row(&self, message: Bytes) -> Result<Given, Cause> {
+    async fn row(&self, message: Bytes) -> Result<Given, NoGiven> {
         let request = self.document(message).await?;
         let key = text_of(&request, "key").filter(|key| !key.starts_with(NO_ROW));
         let Some(key) = key else {
@@ -202,7 +251,7 @@ impl Peers {
     }
 
     /// Returns a message of the document with these flags. A long document is compressed.
-    async fn packed(&self, document: Value, flags: &[(&str, bool)]) -> Result<Bytes, Cause> {
+    async fn packed(&self, document: Value, flags: &[(&str, bool)]) -> Result<Bytes, NoGiven> {
         let json = Bytes::from(document.to_json()?);
         if json.len() < COMPRESS_FROM_BYTES {
             return Ok(with(document, flags).to_protobuf().into());
@@ -212,12 +261,12 @@ impl Peers {
         Ok(with(packed, &[(kernels::COMPRESSED, true)]).to_protobuf().into())
     }
 
-    async fn sealed(&self, message: Bytes) -> Result<Given, Cause> {
+    async fn sealed(&self, message: Bytes) -> Result<Given, NoGiven> {
         Ok((self.step(Op::Encrypt, message).await?, Vec::new()))
     }
 
     /// Returns the document of a message, decompressed if it is compressed.
-    async fn document(&self, message: Bytes) -> Result<Value, Cause> {
+    async fn document(&self, message: Bytes) -> Result<Value, NoGiven> {
         let message = self.step(Op::Decrypt, message).await?;
         let json = kernels::deserialize(&Documents, &message)?;
         let document = Value::from_json(&json)?;
@@ -238,28 +287,40 @@ impl Peers {
     }
 }
 
-/// Executes a command of the text protocol on the cache of this process, with the caller's rights. Returns the reply,
-/// or none if there is no memory for it or the caller may not.
+/// Executes a command of the text protocol on the cache of this process, with the caller's rights and quotas. Returns the
+/// reply, or none if there is no memory for it or the caller may not.
 async fn execute(caller: &Caller, parts: Vec<Bytes>) -> Option<Bytes> {
     let context = &caller.context;
+    if let Some(client) = &caller.client {
+        match client.admit() {
+            Admission::Now => {}
+            Admission::After(wait) => tokio::time::sleep(wait).await,
+            Admission::OverQuota => return None,
+        }
+    }
     let permits = Rc::<RefCell<Vec<Permit>>>::default();
     let reserve = {
         let (context, permits) = (Rc::clone(context), Rc::clone(&permits));
         move |bytes| {
             let (context, permits) = (Rc::clone(&context), Rc::clone(&permits));
             let reserved = async move {
-                let permit = context.admit(bytes).await;
-                let is_reserved = permit.is_some();
-                permits.borrow_mut().extend(permit);
-                is_reserved
+                // The caller's connection holds its request already. The peer's time limits the wait.
+                let permit = context.budget.grow(bytes as u64).await;
+                permits.borrow_mut().push(permit);
+                true
             };
             Box::pin(reserved) as std::pin::Pin<Box<dyn Future<Output = bool>>>
         }
     };
+    let asked_bytes: usize = parts.iter().map(Bytes::len).sum();
     let client = caller.client.clone();
     let reply = session::execute(context, client, parts, Box::new(reserve)).await;
     match reply {
-        Ok(parts) => Some(parts.concat().into()),
+        Ok(parts) => {
+            let reply = Bytes::from(parts.concat());
+            caller.client.iter().for_each(|client| client.spend_bytes(asked_bytes + reply.len()));
+            Some(reply)
+        }
         Err(error) => {
             tracing::debug!(%error, "the cache does not answer a program");
             None
@@ -313,6 +374,8 @@ fn with(mut document: Value, flags: &[(&str, bool)]) -> Value {
     document
 }
 
+/// The reply to a get of a key that the cache does not have.
+const MISS: &str = "END\r\n";
 /// The beginning of keys that the database does not have.
 const NO_ROW: &str = "none:";
 /// The most sentences of a row. A sentence has at least 37 bytes.
