@@ -354,8 +354,9 @@ fn reproduce_writes_rows_equal_to_every_printed_digit() {
     let few = ["--quick", "--runs", "1", "--duration", "1ms"];
     let ran = rebate(&[&["reproduce", "accelerometer", "--out", out][..], &few].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    // The freed cycles that the paper observed are not those that its formula gives.
-    assert!(ran.out.contains("33 of 34 equal to every printed digit"), "{}", ran.out);
+    // The freed cycles that the paper observed are not those that its formula gives, and its break-even of AES-NI needs
+    // sizes that it does not print.
+    assert!(ran.out.contains("30 of 32 equal to every printed digit"), "{}", ran.out);
     let text = fs::read_to_string(folder.path().join("accelerometer.json")).unwrap();
     let all: Value = serde_json::from_str(&text).unwrap();
     let (ours, theirs): (Vec<&Value>, Vec<&Value>) = all["rows"]
@@ -366,7 +367,9 @@ fn reproduce_writes_rows_equal_to_every_printed_digit() {
     for row in theirs {
         let kind = row["kind"].as_str().unwrap();
         assert!(["computed", "calibrated"].contains(&kind), "{row}");
-        let deviates = kind == "calibrated" || row["id"] == "freed.aes_ni";
+        let deviates = kind == "calibrated"
+            || row["id"] == "freed.aes_ni"
+            || row["id"] == "break_even.cache1_encryption_sizes";
         assert_eq!(row["reason"].is_string(), deviates, "{row}");
     }
     let errors = || {

@@ -1,15 +1,15 @@
-//! A closed loop on a cache whose server is killed, stopped and started meanwhile, for `bench/near_kills.py`. It goes on
-//! after errors, and prints one line of JSON when its standard input ends.
+//! A closed loop on a cache whose server is killed, stopped and started meanwhile, for `bench/near_kills.py`. It goes
+//! on after errors, and prints one line of JSON when its standard input ends.
 //!
 //! ```text
 //! endure ADDRESS [--keys N] [--value-bytes N] [--timeout-s S]
 //! ```
 //!
 //! Nine of ten calls are gets and the others sets. A value that is missing is set again. Each value that is read is
-//! compared with what this process wrote; it begins with its key and the number of the write. The line has the numbers of
-//! calls, of failed and of missing ones, and of failed ones that took the whole timeout; the longest call; and what this
-//! process has after it has dropped the client, more than before: open descriptors, and mappings of shared memory. A wrong
-//! value ends the program with status 1 at once, because it may be killed before it reports.
+//! compared with what this process wrote; it begins with its key and the number of the write. The line has the
+//! numbers of calls, of failed and of missing ones, and of failed ones that took the whole timeout; the longest call;
+//! and what this process has after it has dropped the client, more than before: open descriptors, and mappings of
+//! shared memory. A wrong value ends the program with status 1 at once, because it may be killed before it reports.
 
 use std::error::Error;
 use std::io::Read;

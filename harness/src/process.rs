@@ -103,8 +103,8 @@ impl Process {
         self.child.id()
     }
 
-    /// Returns what the process has printed so far on both streams. The output is complete once the end of the process
-    /// was noticed.
+    /// Returns what the process has printed so far on both streams. The output is complete once the end of the
+    /// process was noticed.
     pub fn output(&self) -> String {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).join("\n")
     }
@@ -238,8 +238,8 @@ impl Process {
     }
 }
 
-/// Processor time in a program's own code and in the kernel, as the kernel counts it: in ticks of 10 ms. It divides the
-/// exact sum of both by the share of clock interrupts that met each.
+/// Processor time in a program's own code and in the kernel, as the kernel counts it: in ticks of 10 ms. It divides
+/// the exact sum of both by the share of clock interrupts that met each.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuModes {
     /// The time in the program's own code (s).
@@ -257,7 +257,8 @@ impl CpuModes {
     /// Reads a file with a state of the kernel's. The times are zero if there is none.
     fn read(path: &str) -> Self {
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        // The name of the program may contain spaces. The state that follows it is field 3, and the times are 14 and 15.
+        // The name of the program may contain spaces. The state that follows it is field 3, and the times are 14 and
+        // 15.
         let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields);
         let mut times = fields.split(' ').skip(11).map_while(|ticks| ticks.parse::<f64>().ok());
         let mut next_s = || times.next().unwrap_or_default() / TICKS_PER_S;
@@ -343,8 +344,8 @@ fn memcached_version() -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Returns `None` and prints a note if this machine does not have the memcached that a test needs. `version` is the end
-/// of what `memcached -V` prints, and empty if any version will do.
+/// Returns `None` and prints a note if this machine does not have the memcached that a test needs. `version` is the
+/// end of what `memcached -V` prints, and empty if any version will do.
 ///
 /// # Panics
 /// The memcached is missing in CI.

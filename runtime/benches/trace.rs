@@ -1,13 +1,14 @@
-//! Compares a received request that runs as a trace with one whose jobs and kernels the caller awaits one by
-//! one. The request is T1 of \[AccelFlow\]: decrypt, unwrap, deserialize, decompress 4 KiB. A trace runs in two
-//! ways: each step is submitted when the one before it is done (`trace`), and the device runs the steps that it can in
-//! one chain (`chain`). The caller has two ways too: structured data is its own work (`by_hand`), or a job for the
-//! device that takes it (`awaited`, only with \[AccelFlow\]'s accelerators). The emulation computes results on the
-//! submitting thread, so ways that give the device the same steps can be compared with each other. Runs on software, on a pool of two workers, on an emulated QAT 4xxx (which decrypts and
-//! decompresses) and on the emulated accelerators of \[AccelFlow\] (which run every step), with 1 to 64 requests in
-//! flight, on our loop and in tokio. Each case reports the median latency, the requests per second, and the processor
-//! time per request of the submitting thread and of all threads. A device that must be polled keeps its core busy while
-//! it waits, and this time is counted. The flags are those of `harness::Bench`.
+//! Compares a received request that runs as a trace with one whose jobs and kernels the caller awaits one by one. The
+//! request is T1 of \[AccelFlow\]: decrypt, unwrap, deserialize, decompress 4 KiB. A trace runs in two ways: each
+//! step is submitted when the one before it is done (`trace`), and the device runs the steps that it can in one chain
+//! (`chain`). The caller has two ways too: structured data is its own work (`by_hand`), or a job for the device that
+//! takes it (`awaited`, only with \[AccelFlow\]'s accelerators). The emulation computes results on the submitting
+//! thread, so ways that give the device the same steps can be compared with each other. Runs on software, on a pool
+//! of two workers, on an emulated QAT 4xxx (which decrypts and decompresses) and on the emulated accelerators of
+//! \[AccelFlow\] (which run every step), with 1 to 64 requests in flight, on our loop and in tokio. Each case reports
+//! the median latency, the requests per second, and the processor time per request of the submitting thread and of
+//! all threads. A device that must be polled keeps its core busy while it waits, and this time is counted. The flags
+//! are those of `harness::Bench`.
 #![allow(missing_docs, unreachable_pub)]
 
 mod common;

@@ -1,7 +1,7 @@
 //! Reads the admin pages over plain HTTP, as probes and scrapers do. The server documents which metrics exist. These
 //! tests only check that the metrics are present, can be parsed, and count.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use rebate_tests::http::page;
@@ -97,32 +97,39 @@ fn a_profile_of_a_loaded_server_names_its_work() {
     assert!(share > 0.2, "{share} of the time has a category: {profile}");
 }
 
+/// Begins a profile of a minute, and returns once it runs. The first look may be quicker than the profile, which is
+/// then refused, so each look has its own.
+fn begun_profile(admin: SocketAddr) -> TcpStream {
+    let begun = poll_for(TIMEOUT, || {
+        let mut long = TcpStream::connect(admin).expect("admin accepts");
+        let request = b"GET /debug/pprof?seconds=60 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        long.write_all(request).expect("sent");
+        let look = page(admin, "/debug/pprof?seconds=1").map(|(status, _)| status);
+        (look == Some(409)).then_some(long)
+    });
+    begun.expect("a second profile is refused beside the first")
+}
+
 #[test]
 fn one_profile_is_taken_at_a_time() {
     let ours = Server::rebate_serve("embedded", "on", &ADMIN);
     let admin = admin_of(&ours);
     let status = |path: &str| page(admin, path).map(|(status, _)| status);
-    let first = std::thread::spawn(move || page(admin, "/debug/pprof?seconds=60"));
-    let refused =
-        poll_for(TIMEOUT, || (status("/debug/pprof?seconds=1") == Some(409)).then_some(()));
-    assert!(refused.is_some(), "a second profile beside the first");
+    let mut first = begun_profile(admin);
     assert_eq!(status("/healthz"), Some(200), "the other pages answer");
     assert_eq!(status("/debug/pprof?seconds=61"), Some(400));
     drop(ours);
-    assert_eq!(first.join().expect("no panic"), None, "a profile does not keep a server alive");
+    let mut answer = Vec::new();
+    let _ = first.read_to_end(&mut answer);
+    assert_eq!(answer, b"", "a profile does not keep a server alive");
 }
 
 #[test]
 fn a_profile_ends_with_its_client() {
     let ours = Server::rebate_serve("embedded", "on", &ADMIN);
     let admin = admin_of(&ours);
-    let mut leaving = TcpStream::connect(admin).expect("admin accepts");
-    let request = b"GET /debug/pprof?seconds=60 HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    leaving.write_all(request).expect("sent");
     let status = |path: &str| page(admin, path).map(|(status, _)| status);
-    let begun = poll_for(TIMEOUT, || (status("/debug/pprof?seconds=1") == Some(409)).then_some(()));
-    assert!(begun.is_some(), "the profile runs");
-    drop(leaving);
+    drop(begun_profile(admin));
     let ended =
         poll_for(TIMEOUT / 2, || (status("/debug/pprof?seconds=1") == Some(200)).then_some(()));
     assert!(ended.is_some(), "it ends long before its minute");

@@ -1,7 +1,7 @@
-//! Measures where the time of a get goes over each kind of connection to a cache on this host: shared memory, TCP and a
-//! Unix socket to `rebate serve`, and both sockets to memcached. The server and the client have a core each. A client of
-//! `rebate-client` sends the next get when it has the answer to the last one, so the time of a get is that of all its
-//! stages. `bench/near.py` has libmemcached as well, which is a library in C.
+//! Measures where the time of a get goes over each kind of connection to a cache on this host: shared memory, TCP and
+//! a Unix socket to `rebate serve`, and both sockets to memcached. The server and the client have a core each. A
+//! client of `rebate-client` sends the next get when it has the answer to the last one, so the time of a get is that
+//! of all its stages. `bench/near.py` has libmemcached as well, which is a library in C.
 //!
 //! The module draws no conclusions, and measures nothing if there are fewer than two cores.
 
@@ -38,8 +38,8 @@ const COLUMNS: [(&str, &str, &str); 6] = [
 
 type Sample = [f64; COLUMNS.len()];
 
-/// Returns the rows. They have a reason instead of numbers where a side could not be measured. Returns no rows if `stop`
-/// is set before they are complete.
+/// Returns the rows. They have a reason instead of numbers where a side could not be measured. Returns no rows if
+/// `stop` is set before they are complete.
 pub(super) fn rows(quick: bool, stop: &AtomicBool) -> Vec<Row> {
     let (runs, duration) =
         if quick { (1, Duration::from_millis(100)) } else { (RUNS, Duration::from_secs(1)) };

@@ -106,9 +106,9 @@ mod tests {
     /// The records of today's kinds of rows; others are older.
     #[test]
     fn recorded_predictions_that_are_off_have_a_cause() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/results/2c");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bench/results");
         let mut off = 0;
-        for name in ["accelflow", "arcalis_model", "runtime_paper"] {
+        for name in ["2c/accelflow", "2c-epyc/arcalis", "2c/runtime_paper"] {
             let path = folder.join(format!("{name}.json"));
             let text = std::fs::read_to_string(&path).expect("recorded");
             let record: Value = serde_json::from_str(&text).expect("JSON");

@@ -1,6 +1,7 @@
 //! Chains of a trace: the ops behind a step that one device runs without giving the payload back, as the output
-//! dispatchers of \[AccelFlow\] do. The policy decides whether a chain goes in one trip. If it does not, or if a device ends
-//! the chain early, the strand continues as it does without chains: with the next step, from the payload that there is.
+//! dispatchers of \[AccelFlow\] do. The policy decides whether a chain goes in one trip. If it does not, or if a
+//! device ends the chain early, the strand continues as it does without chains: with the next step, from the payload
+//! that there is.
 //!
 //! Branches and changes of layout between two ops are a part of the chain. A chain is made for one way through its
 //! branches. Where a payload takes another way, the chain ends.
@@ -173,8 +174,8 @@ impl Follow for TraceFollow {
 }
 
 impl Way {
-    /// Goes the way with this payload. Returns none if the payload takes another one, or cannot be read. The strand then
-    /// says why.
+    /// Goes the way with this payload. Returns none if the payload takes another one, or cannot be read. The strand
+    /// then says why.
     fn walk(&self, unwrapped: &Bytes) -> Option<Passed> {
         let mut passed = Passed::default();
         let mut fields = Fields::default();
@@ -205,8 +206,8 @@ impl Way {
 }
 
 impl Engine {
-    /// Returns the chain of the strand's job: the ops behind it, as far as a device runs one after the other. The strand
-    /// keeps what follows until the job has ended.
+    /// Returns the chain of the strand's job: the ops behind it, as far as a device runs one after the other. The
+    /// strand keeps what follows until the job has ended.
     pub(super) fn chain(
         &mut self,
         core: &Runtime,
@@ -328,9 +329,9 @@ impl Engine {
     }
 }
 
-/// Returns the next op behind `at`, its step and the format that it reads, if a device runs it behind `op` without giving
-/// the payload back. What is between them is added to `steps`. Of two sides of a branch it is the first that leads to
-/// such an op.
+/// Returns the next op behind `at`, its step and the format that it reads, if a device runs it behind `op` without
+/// giving the payload back. What is between them is added to `steps`. Of two sides of a branch it is the first that
+/// leads to such an op.
 fn next_op(
     core: &Runtime,
     program: &Program,

@@ -1,8 +1,8 @@
 //! The example service of programs, which the runtime calls traces. Trace T1 receives a request, which is encrypted,
 //! serialized and perhaps compressed. A function answers it, and T2 sends the answer, or T3 if the answer is long
-//! enough to be compressed. If one of these traces fails, software does its work, so that no request is lost to a device
-//! fault or a lack of capacity. Functions ask peers through the other traces, T4 to T12. The service exists to run
-//! traces.
+//! enough to be compressed. If one of these traces fails, software does its work, so that no request is lost to a
+//! device fault or a lack of capacity. Functions ask peers through the other traces, T4 to T12. The service exists to
+//! run traces.
 //!
 //! ```text
 //! socket -> wire -> T1 -> function -> T2 or T3 -> outbox -> socket
@@ -310,8 +310,8 @@ fn refusal(why: &str) -> Bytes {
     serde_json::json!({ "error": why }).to_string().into()
 }
 
-/// The TCP port of the traces. It stores a message to a caller until the connection takes it, and passes on a message to
-/// a peer. Clones share it.
+/// The TCP port of the traces. It stores a message to a caller until the connection takes it, and passes on a message
+/// to a peer. Clones share it.
 #[derive(Clone)]
 struct Outbox {
     lines: Rc<RefCell<Lines>>,
@@ -366,7 +366,8 @@ impl Tcp for Outbox {
                 let (peers, caller) = (Rc::clone(&self.peers), line.caller.clone());
                 tokio::task::spawn_local(peers.answer(asked, payload, answer, caller));
             }
-            // The function sees from the program's end that a peer has answered with an exception, and tells the caller.
+            // The function sees from the program's end that a peer has answered with an exception, and tells the
+            // caller.
             None if origin.trace == EXCEPTION => {}
             None if line.message.is_some() => return refused("the request is answered already"),
             None => line.message = Some(payload),

@@ -1,6 +1,7 @@
-//! The peers that the functions of the example service ask: the cache of this process, a database, another service and
-//! a web server. Elsewhere they would be other machines. Here they answer on the service's worker, with a runtime of
-//! their own that has only software, so that they have no part in the counts of the service's programs and devices.
+//! The peers that the functions of the example service ask: the cache of this process, a database, another service
+//! and a web server. Elsewhere they would be other machines. Here they answer on the service's worker, with a runtime
+//! of their own that has only software, so that they have no part in the counts of the service's programs and
+//! devices.
 //!
 //! Only the cache keeps anything. The others make their answers from what they are asked.
 
@@ -124,8 +125,8 @@ impl Peers {
         &self.session
     }
 
-    /// Answers a message. If it cannot be read, or the answer is too long or too late, the program learns that the peer is
-    /// gone.
+    /// Answers a message. If it cannot be read, or the answer is too long or too late, the program learns that the
+    /// peer is gone.
     pub(super) async fn answer(
         self: Rc<Self>,
         asked: Asked,
@@ -287,8 +288,8 @@ impl Peers {
     }
 }
 
-/// Executes a command of the text protocol on the cache of this process, with the caller's rights and quotas. Returns the
-/// reply, or none if there is no memory for it or the caller may not.
+/// Executes a command of the text protocol on the cache of this process, with the caller's rights and quotas. Returns
+/// the reply, or none if there is no memory for it or the caller may not.
 async fn execute(caller: &Caller, parts: Vec<Bytes>) -> Option<Bytes> {
     let context = &caller.context;
     if let Some(client) = &caller.client {

@@ -189,8 +189,8 @@ impl Session {
         }
     }
 
-    /// Waits for bytes as [`Session::wait_readable`] does, without a limit. If the server begins to drain meanwhile, the
-    /// caller has to look for bytes once more.
+    /// Waits for bytes as [`Session::wait_readable`] does, without a limit. If the server begins to drain meanwhile,
+    /// the caller has to look for bytes once more.
     pub(super) async fn wait_for_bytes(&mut self) -> io::Result<bool> {
         self.set_state(State::Reads);
         let Self { context, transport: Transport::Stream(stream), place, .. } = self else {

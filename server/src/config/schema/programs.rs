@@ -12,8 +12,8 @@ pub struct ProgramsConfig {
     /// Addresses for callers, each with `tls://`, because the keys of programs come from TLS. If it is empty, no
     /// programs are run. Who may call: [access.md](access.md).
     pub listen: Vec<String>,
-    /// Programs in flight. Further messages are read and written by hand, in software: slower, never lost. High:
-    /// memory, about three times `payload_bytes_max` each.
+    /// Programs in flight. Further requests are read and answered in software: slower, never lost. A function that
+    /// asks a peer fails then. High: memory, about three times `payload_bytes_max` each.
     pub live_max: usize,
     /// Programs of one tenant in flight. Low: a tenant alone cannot use the devices. High: one tenant can use them up.
     pub tenant_live_max: usize,
