@@ -110,7 +110,7 @@ impl ProgramService {
             tenant_live_max: config.tenant_live_max,
             payload_bytes_max: config.payload_bytes_max.as_usize(),
             overflow_max: config.overflow_max,
-            ..TraceLimits::default()
+            answer_within: Nanos::secs(PEER_WITHIN.as_secs()),
         };
         let peers = Rc::new(Peers::new(dialect, &traces.limits, &clock)?);
         let outbox = Outbox { lines: Rc::default(), peers: Rc::clone(&peers) };
