@@ -7,6 +7,7 @@ whether the criterion is met (both null without a criterion).
 """
 
 import argparse
+import base64
 import contextlib
 import datetime
 import json
@@ -534,6 +535,25 @@ def machine():
 
 def machine_class():
     return f"{os.cpu_count()}c"
+
+
+def example(name):
+    """Returns the path of an example of rebate-client: beside the program, or what REBATE_NAME says."""
+    return pathlib.Path(os.environ.get(f"REBATE_{name.upper()}", BINARY.parent / "examples" / name))
+
+
+def need_example(path):
+    if not path.exists():
+        fail(f"no {path}: cargo build --release -p rebate-client --example {path.name}")
+
+
+def sealing_keys(folder):
+    """Returns a file with one new key for sealed values."""
+    keys = folder / "keys.toml"
+    secret = base64.b64encode(os.urandom(32)).decode()
+    keys.write_text(f'active = 1\n[[key]]\nid = 1\nsecret = "{secret}"\n')
+    keys.chmod(0o600)
+    return keys
 
 
 def fail(message):

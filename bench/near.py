@@ -29,10 +29,10 @@ import subprocess
 import tempfile
 import time
 
-from harness import (BINARY, PATIENCE_S, ROOT, SCRATCH, Bench, fail, load_report, memcached, placed, ratios, rebate,
-                     turns, user)
+from harness import (BINARY, PATIENCE_S, ROOT, SCRATCH, Bench, example, fail, load_report, memcached, need_example,
+                     placed, ratios, rebate, turns, user)
 
-LOOP = pathlib.Path(os.environ.get("REBATE_CLOSED_LOOP", BINARY.parent / "examples" / "closed_loop"))
+LOOP = example("closed_loop")
 NEAR = "rebate.near"
 TCP = "memcached.tcp.libmemcached"
 UNIX = "memcached.unix.libmemcached"
@@ -48,8 +48,7 @@ LONG_POLL_US = 200
 
 def main():
     bench = Bench("near", __doc__)
-    if not LOOP.exists():
-        fail(f"no {LOOP}: cargo build --release -p rebate-client --example closed_loop")
+    need_example(LOOP)
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         fail("the client and the server need a core each")

@@ -12,7 +12,6 @@ descriptors and mappings as before it connected. A client that sees a wrong byte
 
 import contextlib
 import json
-import os
 import pathlib
 import random
 import signal
@@ -20,9 +19,9 @@ import subprocess
 import tempfile
 import time
 
-from harness import BINARY, PATIENCE_S, Bench, Server, fail, held_port
+from harness import BINARY, PATIENCE_S, Bench, Server, example, fail, held_port, need_example
 
-ENDURE = pathlib.Path(os.environ.get("REBATE_ENDURE", BINARY.parent / "examples" / "endure"))
+ENDURE = example("endure")
 STUCK_S = 10
 NEAR_CLIENTS = [200, 200, 4096, 4096, 65536, 65536]
 TCP_CLIENTS = [4096]
@@ -104,8 +103,7 @@ class One:
 
 def main():
     bench = Bench("near_kills", __doc__, runs=1)
-    if not ENDURE.exists():
-        fail(f"no {ENDURE}: cargo build --release -p rebate-client --example endure")
+    need_example(ENDURE)
     times = 5 if bench.quick else 100
     draw = random.Random(1)
     for _ in bench.each_run():

@@ -9,7 +9,6 @@ Criteria: a get of 1 KiB takes at most 3 us more, and one of 64 KiB at most 1.2 
 The sides take turns within a run, and each run begins with another side.
 """
 
-import base64
 import json
 import os
 import pathlib
@@ -17,9 +16,9 @@ import subprocess
 import tempfile
 from contextlib import ExitStack
 
-from harness import BINARY, PATIENCE_S, Bench, fail, placed, ratios, rebate, turns
+from harness import PATIENCE_S, Bench, example, fail, need_example, placed, ratios, rebate, sealing_keys, turns
 
-LOOP = pathlib.Path(os.environ.get("REBATE_CLOSED_LOOP", BINARY.parent / "examples" / "closed_loop"))
+LOOP = example("closed_loop")
 SIZES = {"1KiB": 1 << 10, "64KiB": 64 << 10}
 PATHS = {"plain": "compress", "sealed": "compress,encrypt"}
 OPS = ("set", "get")
@@ -29,17 +28,13 @@ POLL_US = 500
 
 def main():
     bench = Bench("sealed_cost", __doc__)
-    if not LOOP.exists():
-        fail(f"no {LOOP}: cargo build --release -p rebate-client --example closed_loop")
+    need_example(LOOP)
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         fail("the servers and the client need a core each")
     with ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        keys = folder / "keys.toml"
-        secret = base64.b64encode(os.urandom(32)).decode()
-        keys.write_text(f'active = 1\n[[key]]\nid = 1\nsecret = "{secret}"\n')
-        keys.chmod(0o600)
+        keys = sealing_keys(folder)
         with placed(cores[:1]):
             for name, path in PATHS.items():
                 stack.enter_context(server(path, keys, folder / name))
@@ -49,7 +44,7 @@ def main():
                 for side in turns(list(PATHS), run):
                     for size in SIZES:
                         for op in OPS:
-                            found.setdefault((side, size, op), []).append(p50_us(bench, folder / side, op, size))
+                            found.setdefault((side, size, op), []).append(p50_us(bench, [LOOP, f"near:{folder / side}"], op, size))
     report(bench, found)
 
 
@@ -60,10 +55,10 @@ def server(path, keys, near):
                   "--workers", "0", "--near-listen", near, *flags)
 
 
-def p50_us(bench, near, op, size):
+def p50_us(bench, client, op, size):
     words = ["--op", op, "--keys", KEYS, "--value-bytes", SIZES[size], "--text", "--poll-max-us", POLL_US,
              "--seconds", 0.2 if bench.quick else 2]
-    command = list(map(str, [LOOP, f"near:{near}", *words]))
+    command = list(map(str, [*client, *words]))
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     if done.returncode != 0:
         fail(done.stderr)

@@ -14,14 +14,13 @@ Criteria: one trip over two trips is at most 0.65 of the work's time, and at mos
 The sides take turns within a run, and each run begins with another side.
 """
 
-import base64
 import os
 import pathlib
 import tempfile
 from contextlib import ExitStack
 
-from harness import (Bench, compression_service, html_pages, load, placed, ratios, rebate, turns, us,
-                     written)
+from harness import (Bench, compression_service, html_pages, load, placed, ratios, rebate, sealing_keys, turns,
+                     us, written)
 
 SIZES = {"4KiB": 4 << 10, "64KiB": 64 << 10}
 TRANSPORTS = {"lane": "lane:", "grpc": "unix:"}
@@ -38,10 +37,7 @@ def main():
     cores = sorted(os.sched_getaffinity(0))
     with ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        keys = folder / "keys.toml"
-        secret = base64.b64encode(os.urandom(32)).decode()
-        keys.write_text(f'active = 1\n[[key]]\nid = 1\nsecret = "{secret}"\n')
-        keys.chmod(0o600)
+        keys = sealing_keys(folder)
         with placed(cores[-1:]):
             service = stack.enter_context(started_service(folder, keys))
         sides = {}

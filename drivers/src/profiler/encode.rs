@@ -206,7 +206,7 @@ impl<'m> Writer<'m> {
                 let at = module.file_address(address);
                 let (mapping, symbols) = match self.mappings.remove(&index) {
                     Some(known) => known,
-                    None => (self.module(index), Symbols::of(module)),
+                    None => (self.module(index), Symbols::new(module)),
                 };
                 let id = self.add_location(mapping, at, symbols.find(at));
                 self.mappings.insert(index, (mapping, symbols));

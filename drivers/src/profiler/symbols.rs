@@ -24,7 +24,7 @@ struct Symbol {
 
 impl Symbols {
     /// Reads the functions of a module.
-    pub(super) fn of(module: &Module) -> Self {
+    pub(super) fn new(module: &Module) -> Self {
         let mut symbols = Self::default();
         if let Some(image) = &module.image {
             let _: Option<()> = image.read(|file| {

@@ -6,6 +6,7 @@
 //! Branches and changes of layout between two ops are a part of the chain. A chain is made for one way through its
 //! branches. Where a payload takes another way, the chain ends.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use device::cipher::NONCE_BYTES;
@@ -50,7 +51,6 @@ enum Work {
 }
 
 /// The form of an op's result, which says which part of it the next op reads.
-#[derive(Clone)]
 enum Before {
     Payload,
     /// A call that was unwrapped. The next op reads its arguments.
@@ -107,16 +107,7 @@ impl Follow for TraceFollow {
     }
 
     fn prepare(&self, output: &mut Buffer, offset: usize) -> Option<Next> {
-        let end = output.len();
-        let part = match &self.before {
-            Before::Payload => offset..end,
-            Before::Call => end - split(&output[offset..])?.1.len()..end,
-            Before::Stream(original, dialect) => {
-                let header = frame_header(*dialect, original, end - offset);
-                header.encode(&mut output[..]);
-                0..end
-            }
-        };
+        let part = self.before.part(output, offset)?;
         let mut passed = Passed::default();
         if !self.way.steps.is_empty() {
             passed = self.way.walk(&Bytes::copy_from_slice(&output[part.clone()]))?;
@@ -170,6 +161,23 @@ impl Follow for TraceFollow {
             Work::Encrypt(..) => None,
             Work::Function(_) | Work::Decompress => self.prepare(output, offset),
         }
+    }
+}
+
+impl Before {
+    /// Returns the part of the output that is the payload of the next op. It completes a frame. Returns none if the
+    /// result is not of this form.
+    fn part(&self, output: &mut Buffer, offset: usize) -> Option<Range<usize>> {
+        let end = output.len();
+        Some(match self {
+            Self::Payload => offset..end,
+            Self::Call => end - split(&output[offset..])?.1.len()..end,
+            Self::Stream(original, dialect) => {
+                let header = frame_header(*dialect, original, end - offset);
+                header.encode(&mut output[..]);
+                0..end
+            }
+        })
     }
 }
 

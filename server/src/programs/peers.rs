@@ -201,7 +201,7 @@ impl Peers {
         if may_write {
             return self.write(message, caller, "add").await;
         }
-        self.written(true).await
+        self.acknowledged(true).await
     }
 
     /// The cache's answer to a write.
@@ -225,11 +225,12 @@ impl Peers {
         // What has come first stays in the cache.
         let is_stored =
             reply.is_some_and(|reply| reply == "STORED\r\n" || reply == "NOT_STORED\r\n");
-        self.written(is_stored).await
+        self.acknowledged(is_stored).await
     }
 
-    async fn written(&self, is_stored: bool) -> Result<Given, NoGiven> {
-        let answer = with(Value::map([]), &[("exception", !is_stored)]);
+    /// The answer to a write: an exception, unless all is well.
+    async fn acknowledged(&self, is_well: bool) -> Result<Given, NoGiven> {
+        let answer = with(Value::map([]), &[("exception", !is_well)]);
         self.sealed(answer.to_protobuf().into()).await
     }
 
@@ -258,7 +259,7 @@ impl Peers {
             return Ok(with(document, flags).to_protobuf().into());
         }
         let frame = self.step(Op::Compress, json).await?;
-        let packed = with(Value::map([("data", Kind::Data(frame))]), flags);
+        let packed = with(Value::map([(kernels::DATA, Kind::Data(frame))]), flags);
         Ok(with(packed, &[(kernels::COMPRESSED, true)]).to_protobuf().into())
     }
 
